@@ -1,0 +1,334 @@
+"""Define the sections of an experiment file: every option with its type, range and default."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gossamer.spec.constants import LAYERS_MAX, MILESTONES_MAX, MTU_MAX, MTU_MIN, NODE_ID_MAX
+
+U32_MAX = 2**32 - 1
+NODES_MAX = NODE_ID_MAX + 1
+
+
+def _binary32(x: float) -> float:
+    """Refuse what a node's float32 would turn into infinity or zero."""
+    try:
+        (rounded,) = struct.unpack("<f", struct.pack("<f", x))
+    except OverflowError:
+        rounded = math.inf
+    if math.isinf(rounded) or (rounded == 0) != (x == 0):
+        raise ValueError("does not fit a 32-bit float")
+    return x
+
+
+class Section(BaseModel):
+    """Refuse unknown keys and inexact types; never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
+
+
+Real = Annotated[float, AfterValidator(_binary32)]
+NonNegative = Annotated[Real, Field(ge=0)]
+Positive = Annotated[Real, Field(gt=0)]
+Factor = Annotated[Real, Field(ge=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Fraction01 = Annotated[float, Field(gt=0, le=1)]
+Ema = Annotated[Real, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=U32_MAX)]
+Count16 = Annotated[int, Field(ge=1, le=65535)]
+NodeId = Annotated[int, Field(ge=0, le=NODE_ID_MAX)]
+Bits = Literal[32, 16, 8, 4, 2, 1]
+Fractions = Annotated[tuple[Fraction01, ...], Field(max_length=MILESTONES_MAX)]
+
+
+class ExperimentSection(Section):
+    """[experiment]."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    seed: Annotated[int, Field(ge=0, lt=2**64)]
+    nodes: Annotated[int, Field(ge=2, le=NODES_MAX)]
+    rounds: Count
+    eval_every: Count = 1
+
+
+class DataSection(Section):
+    """[data]: which samples, and how they are dealt to the nodes."""
+
+    set: Annotated[str, Field(min_length=1)]
+    partition: Literal["iid", "dirichlet", "labels", "quantity"] = "iid"
+    alpha: Annotated[float, Field(gt=0)] = 0.5  # dirichlet, quantity
+    labels_per_node: Annotated[int, Field(ge=1, le=256)] = 2  # labels
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.2  # steps of 0.001
+
+    def unused(self) -> tuple[str, ...]:
+        """Name the options that the chosen partition has no use for."""
+        uses = PARTITION_OPTIONS[self.partition]
+        return tuple(sorted({key for keys in PARTITION_OPTIONS.values() for key in keys} - uses))
+
+
+PARTITION_OPTIONS: dict[str, frozenset[str]] = {
+    "iid": frozenset(),
+    "dirichlet": frozenset({"alpha"}),
+    "labels": frozenset({"labels_per_node"}),
+    "quantity": frozenset({"alpha"}),
+}
+
+
+class ModelSection(Section):
+    """[model]: layer widths, input first, classes last."""
+
+    layers: Annotated[tuple[Count16, ...], Field(min_length=2, max_length=LAYERS_MAX + 1)]
+    init: Literal["glorot", "he"] = "glorot"
+
+
+class TrainSection(Section):
+    """[train]."""
+
+    batch: Count16
+    local_steps: Count16
+    lr: Positive
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+    weight_decay: NonNegative = 0.0
+
+
+class ScheduleSection(Section):
+    """[schedule]: milestones and patience are fractions of `rounds`."""
+
+    policy: Literal["constant", "adastair", "adaloss", "adastair+adaloss"] = "constant"
+    milestones: Fractions = (0.40, 0.65, 0.75)
+    stair_factor: Factor = 8.0
+    floor: Positive = 1e-5
+    patience: Fractions = (0.30, 0.20, 0.20, 0.10)
+    loss_factor: Factor = 2.0
+    reference: Literal["mean", "best", "ema"] = "mean"
+    loss_ema: Ema = 0.1
+
+
+class _Policy(Section):
+    bits: Bits = 32
+    error_feedback: bool = False
+    fifo: Count16 | None = None  # None: the computed bound
+    max_norm: Positive = 1000.0
+
+
+class GistPolicy(_Policy):
+    """[policy] name = "gist"."""
+
+    name: Literal["gist"]
+    segments: Count16 = 5
+    sends: Count16 = 7
+    threshold: Count16 = 5
+    fifo: Count16 = 10
+    unit: Literal["parameter", "kernel", "channel", "layer"] = "parameter"
+    score: Literal["weight", "update", "gradient", "taylor", "fisher"] = "update"
+    reduce: Literal["l2", "mean"] = "l2"
+    score_ema: Ema = 0.9
+    base: Factor = 1.0
+    spread: Literal["uniform_with_replacement", "uniform_without_replacement", "balanced", "round_robin"] = (
+        "uniform_with_replacement"
+    )
+    success: Literal["sender", "equal", "verified"] = "sender"
+    success_base: Factor = 1.0
+
+
+class SegmentedGossipPolicy(_Policy):
+    """[policy] name = "segmented_gossip"."""
+
+    name: Literal["segmented_gossip"]
+    segments: Count16 = 5
+    pulls: Count16 = 2
+
+
+class GossipFlPolicy(_Policy):
+    """[policy] name = "gossipfl"."""
+
+    name: Literal["gossipfl"]
+    ratio: Fraction01 = 0.5
+    reuse_after: Count = 2
+
+
+class DpsgdPolicy(_Policy):
+    """[policy] name = "dpsgd"."""
+
+    name: Literal["dpsgd"]
+
+
+class EpidemicPolicy(_Policy):
+    """[policy] name = "epidemic"."""
+
+    name: Literal["epidemic"]
+    fanout: Count16 = 3
+
+
+class TopkPolicy(_Policy):
+    """[policy] name = "topk"."""
+
+    name: Literal["topk"]
+    ratio: Fraction01 = 0.1
+
+
+class FedavgPolicy(_Policy):
+    """[policy] name = "fedavg"."""
+
+    name: Literal["fedavg"]
+
+
+class LocalPolicy(_Policy):
+    """[policy] name = "local"."""
+
+    name: Literal["local"]
+
+
+PolicySection = Annotated[
+    GistPolicy
+    | SegmentedGossipPolicy
+    | GossipFlPolicy
+    | DpsgdPolicy
+    | EpidemicPolicy
+    | TopkPolicy
+    | FedavgPolicy
+    | LocalPolicy,
+    Field(discriminator="name"),
+]
+
+
+class _Topology(Section):
+    redraw: bool = False
+
+
+class RingTopology(_Topology):
+    """[topology] kind = "ring"."""
+
+    kind: Literal["ring"]
+
+
+class LineTopology(_Topology):
+    """[topology] kind = "line"."""
+
+    kind: Literal["line"]
+
+
+class StarTopology(_Topology):
+    """[topology] kind = "star": node 0 is the hub."""
+
+    kind: Literal["star"]
+
+
+class FullTopology(_Topology):
+    """[topology] kind = "full"."""
+
+    kind: Literal["full"]
+
+
+class TorusTopology(_Topology):
+    """[topology] kind = "torus": rows times columns; the squarest by default."""
+
+    kind: Literal["torus"]
+    rows: Count16 | None = None
+    columns: Count16 | None = None
+
+
+class RegularTopology(_Topology):
+    """[topology] kind = "regular": a random graph in which every node has `degree` neighbours."""
+
+    kind: Literal["regular"]
+    degree: Count16 = 4
+
+
+class ErdosRenyiTopology(_Topology):
+    """[topology] kind = "erdos_renyi": every pair is linked with `probability`."""
+
+    kind: Literal["erdos_renyi"]
+    probability: Probability
+
+
+class WattsStrogatzTopology(_Topology):
+    """[topology] kind = "watts_strogatz": a ring lattice, each link re-wired with probability `rewire`."""
+
+    kind: Literal["watts_strogatz"]
+    degree: Count16 = 4
+    rewire: Probability = 0.3
+
+
+class GeometricTopology(_Topology):
+    """[topology] kind = "geometric": points in the unit square, linked up to `radius`."""
+
+    kind: Literal["geometric"]
+    radius: Annotated[float, Field(gt=0, le=1.5)]
+
+
+class TreeTopology(_Topology):
+    """[topology] kind = "tree": every node has up to `branching` children."""
+
+    kind: Literal["tree"]
+    branching: Count16 = 2
+
+
+class ClusteredTopology(_Topology):
+    """[topology] kind = "clustered": dense groups in a ring, joined by few links."""
+
+    kind: Literal["clustered"]
+    clusters: Count16 = 4
+    inside: Probability = 1.0  # probability of a link within a cluster
+    bridges: Count16 = 1  # links between a cluster and the next
+
+
+Link = tuple[NodeId, NodeId]
+
+
+class FileTopology(_Topology):
+    """[topology] kind = "file": links from a file of lines `a b`, or written out."""
+
+    kind: Literal["file"]
+    path: str | None = None
+    links: tuple[Link, ...] | None = None
+
+
+TopologySection = Annotated[
+    RingTopology
+    | LineTopology
+    | StarTopology
+    | FullTopology
+    | TorusTopology
+    | RegularTopology
+    | ErdosRenyiTopology
+    | WattsStrogatzTopology
+    | GeometricTopology
+    | TreeTopology
+    | ClusteredTopology
+    | FileTopology,
+    Field(discriminator="kind"),
+]
+
+
+class LinkSection(Section):
+    """[link]."""
+
+    loss: Probability = 0.0  # of a data frame
+    mtu_bytes: Annotated[int, Field(ge=MTU_MIN, le=MTU_MAX)] = 1024
+    auth: bool = True
+    reassembly: Annotated[int, Field(ge=1, le=64)] = 2  # incomplete messages a node can hold
+    bandwidth_kbps: tuple[Count, Count] = (1000, 1000)  # least and greatest
+
+
+class Absence(Section):
+    """[churn] leave = [{node, from, to}]: away in rounds from <= r < to."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    node: NodeId
+    from_: Annotated[int, Field(ge=0, le=U32_MAX, alias="from")]
+    to: Count
+
+
+class ChurnSection(Section):
+    """[churn]."""
+
+    away: Probability = 0.0  # of beginning an absence in a round
+    span: Count = 1  # rounds
+    leave: tuple[Absence, ...] = ()
