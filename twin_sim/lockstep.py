@@ -137,8 +137,8 @@ class LockstepPlace:
         self._pool.shutdown()
 
     def weights(self) -> F32:
-        """Return a copy of all weights, [N, P]."""
-        return np.ascontiguousarray(self._w.T)
+        """Return a copy of all weights, [P, N]."""
+        return self._w.copy()
 
     # --- one round ---------------------------------------------------------------------------------------------
 
@@ -437,7 +437,7 @@ class LockstepPlace:
 
     def _crcs(self) -> Iterator[tuple[int, list[int]]]:
         """Give the CRC of each node's weights and of each of its tensors (SPEC.md 10.2)."""
-        for flat in self.weights():
+        for flat in np.ascontiguousarray(self._w.T):
             yield zlib.crc32(flat), [zlib.crc32(flat[place]) for _, place in self._model.tensors]
 
     # --- interrupted and continued -----------------------------------------------------------------------------

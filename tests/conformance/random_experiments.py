@@ -1,0 +1,128 @@
+"""Draw experiments of every shape from a seed: what the claim "equal to the bit" is tested on."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+POLICIES = ("gist", "segmented_gossip", "gossipfl", "dpsgd", "epidemic", "topk", "fedavg", "local")
+BITS = (32, 16, 8, 4, 2, 1)
+SCHEDULES = ("constant", "adastair", "adaloss", "adastair+adaloss")
+TOPOLOGIES = (
+    "ring", "line", "star", "full", "torus", "regular", "erdos_renyi", "watts_strogatz", "geometric", "tree", "clustered",
+)  # fmt: skip
+
+
+def random_experiment(seed: int) -> dict[str, Any]:
+    """Return the tables of an experiment; equal seeds give equal tables."""
+    draw = random.Random(seed)
+    nodes = draw.randint(2, 40)
+    depth = draw.randint(1, 4)
+    momentum = draw.choice([0.0, 0.0, 0.5, 0.9])
+    return {
+        "experiment": {
+            "name": f"random_{seed}",
+            "seed": draw.getrandbits(64),
+            "nodes": nodes,
+            "rounds": draw.randint(2, 5),
+            "eval_every": draw.choice([1, 1, 2]),
+        },
+        "data": _data(draw, nodes),
+        "model": {
+            "layers": [64, *(draw.randint(1, 200) for _ in range(depth - 1)), 10],
+            "init": draw.choice(["glorot", "he"]),
+        },
+        "train": {
+            "batch": draw.randint(1, 64),
+            "local_steps": draw.randint(1, 6),
+            # Now and then so rash that nodes diverge: that, too, must be equal.
+            "lr": draw.choice([0.01, 0.1, 0.5, 2.0]) * (1 - momentum) if draw.random() < 0.9 else 1e6,
+            "momentum": momentum,
+            "weight_decay": draw.choice([0.0, 0.0, 1e-4, 0.01]),
+        },
+        "schedule": {"policy": draw.choice(SCHEDULES), "reference": draw.choice(["mean", "best", "ema"])},
+        "policy": _policy(draw),
+        "topology": _topology(draw, nodes),
+        "link": {
+            "loss": draw.choice([0.0, 0.1, 0.25, 0.5]),
+            "mtu_bytes": draw.choice([64, 250, 1024, 4096]),
+            "auth": draw.random() < 0.8,
+        },
+        "churn": {"away": draw.choice([0.0, 0.0, 0.1, 0.4]), "span": draw.randint(1, 3)},
+    }
+
+
+def _data(draw: random.Random, nodes: int) -> dict[str, Any]:
+    kind = draw.choice(["iid", "dirichlet", "labels", "quantity"])
+    options: dict[str, dict[str, Any]] = {
+        "iid": {},
+        "dirichlet": {"alpha": draw.choice([0.1, 0.5, 5.0])},
+        "labels": {"labels_per_node": draw.randint(2, 5)},
+        "quantity": {"alpha": 1.0},
+    }
+    return {
+        "set": "digits",
+        "partition": kind,
+        "test_fraction": 0.1,
+        "validation": draw.choice([0.1, 0.2, 0.5]),
+        **options[kind],
+    }
+
+
+def _policy(draw: random.Random) -> dict[str, Any]:
+    name = draw.choice(POLICIES)
+    own: dict[str, dict[str, Any]] = {
+        "gist": {
+            "segments": draw.randint(1, 8),
+            "sends": draw.randint(1, 10),
+            "threshold": draw.choice([1, 2, 5]),
+            "fifo": draw.randint(5, 12),
+            "unit": draw.choice(["parameter", "kernel", "channel", "layer"]),
+            "score": draw.choice(["weight", "update", "gradient", "taylor", "fisher"]),
+            "reduce": draw.choice(["l2", "mean"]),
+            "base": draw.choice([1.0, 10.0, 1e4]),
+            "spread": draw.choice(
+                ["uniform_with_replacement", "uniform_without_replacement", "balanced", "round_robin"]
+            ),
+            "success": draw.choice(["sender", "sender", "equal", "verified"]),
+            "success_base": draw.choice([1.0, 10.0]),
+        },
+        "segmented_gossip": {"segments": draw.randint(1, 8), "pulls": draw.randint(1, 3)},
+        "gossipfl": {"ratio": draw.choice([0.1, 0.5, 1.0]), "reuse_after": draw.randint(1, 3)},
+        "dpsgd": {},
+        "epidemic": {"fanout": draw.randint(1, 4)},
+        "topk": {"ratio": draw.choice([0.01, 0.1, 1.0])},
+        "fedavg": {},
+        "local": {},
+    }
+    shared: dict[str, Any] = {"bits": draw.choice(BITS), "max_norm": draw.choice([1000.0, 1000.0, 10.0])}
+    if name != "topk":
+        shared["error_feedback"] = draw.random() < 0.4
+    return {"name": name, **shared, **own[name]}
+
+
+def _topology(draw: random.Random, nodes: int) -> dict[str, Any]:
+    kind = draw.choice(TOPOLOGIES)
+    even = 2 * draw.randint(1, 2)
+    if kind in ("regular", "watts_strogatz") and nodes <= even + 1:
+        kind = "ring"
+    if kind == "torus" and nodes < 9:
+        kind = "full"
+    options: dict[str, dict[str, Any]] = {
+        "regular": {"degree": even},
+        "erdos_renyi": {"probability": 0.3},
+        "watts_strogatz": {"degree": even, "rewire": 0.3},
+        "geometric": {"radius": 0.4},
+        "clustered": {"clusters": draw.randint(1, 3)},
+    }
+    return {"kind": kind, "redraw": draw.random() < 0.3, **options.get(kind, {})}
+
+
+def to_toml(tables: dict[str, Any]) -> str:
+    """Write tables of plain values as an experiment file."""
+    lines = []
+    for section, values in tables.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
