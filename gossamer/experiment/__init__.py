@@ -1,4 +1,6 @@
-"""Read an experiment file into frozen, typed sections."""
-from gossamer.experiment._model import Experiment, load_experiment
+"""Read an experiment file into frozen, typed sections; see docs/experiment.md for every option."""
+
+from gossamer.experiment._load import load_experiment
+from gossamer.experiment._model import Experiment
 
 __all__ = ["Experiment", "load_experiment"]
