@@ -1,0 +1,178 @@
+"""Check what no single option can know: how the sections of an experiment fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Final
+
+from gossamer.experiment._sections import (
+    PARTITION_OPTIONS,
+    ChurnSection,
+    ClusteredTopology,
+    DataSection,
+    ExperimentSection,
+    FileTopology,
+    GistPolicy,
+    LinkSection,
+    ModelSection,
+    PolicySection,
+    RegularTopology,
+    ScheduleSection,
+    Section,
+    SegmentedGossipPolicy,
+    TopkPolicy,
+    TopologySection,
+    TorusTopology,
+    TrainSection,
+    WattsStrogatzTopology,
+)
+from gossamer.spec.constants import HEADER_BYTES, SEGMENT_HEADER_BYTES, TAG_BYTES
+
+Finding = tuple[tuple[str | int, ...], str, str | None]  # path of the key, what is wrong, the mend
+
+PARAMETERS_MAX: Final = 2**24
+_FRAGMENTS_MAX = 65535
+
+
+def exact(number: float) -> Fraction:
+    """Return the decimal that was written, not its nearest double: 0.4 is 2/5."""
+    return Fraction(str(number))
+
+
+def parameters(layers: tuple[int, ...]) -> int:
+    """Count the parameters of a perceptron."""
+    return sum((before + 1) * after for before, after in zip(layers, layers[1:], strict=False))
+
+
+def squarest(nodes: int) -> tuple[int, int]:
+    """Return rows and columns of the squarest torus."""
+    rows = next(r for r in range(int(nodes**0.5 + 1), 0, -1) if nodes % r == 0 and r * r <= nodes)
+    return rows, nodes // rows
+
+
+def check(sections: Mapping[str, Section]) -> Iterator[Finding]:
+    """Yield what is wrong; a check whose sections are not all valid is passed over."""
+    for rule, needs in _RULES.items():
+        if all(name in sections for name in needs):
+            yield from rule(*(sections[name] for name in needs))
+
+
+def _data(data: DataSection) -> Iterator[Finding]:
+    uses = PARTITION_OPTIONS[data.partition]
+    for key in data.unused():
+        if key in data.model_fields_set:
+            mend = f"remove it, or choose {_partitions_with(key)}"
+            yield ("data", key), f"partition {data.partition!r} has no such option", mend
+    if "alpha" in uses and data.alpha > 1e6:
+        yield ("data", "alpha"), f"is {data.alpha:g}", "allowed up to 1e6; for even shards use partition 'iid'"
+    permille = exact(data.validation) * 1000
+    if permille.denominator != 1:
+        yield ("data", "validation"), f"is {data.validation}", "allowed steps of 0.001"
+
+
+def _partitions_with(key: str) -> str:
+    return " or ".join(repr(name) for name, keys in PARTITION_OPTIONS.items() if key in keys)
+
+
+def _model(model: ModelSection) -> Iterator[Finding]:
+    count = parameters(model.layers)
+    if count > PARAMETERS_MAX:
+        yield ("model", "layers"), f"make {count:,} parameters", f"allowed up to {PARAMETERS_MAX:,}"
+    if model.layers[-1] > 256:
+        yield ("model", "layers"), f"end in {model.layers[-1]} classes", "allowed up to 256: a label is a byte"
+
+
+def _rate(train: TrainSection, schedule: ScheduleSection) -> Iterator[Finding]:
+    if schedule.policy != "constant" and schedule.floor > train.lr:
+        yield ("schedule", "floor"), f"is {schedule.floor:g}, above train.lr {train.lr:g}", "lower it"
+
+
+def _policy(policy: PolicySection, model: ModelSection, data: DataSection) -> Iterator[Finding]:
+    count = parameters(model.layers)
+    if isinstance(policy, TopkPolicy) and policy.error_feedback:
+        mend = "remove it: what was not sent waits in topk's own reference"
+        yield ("policy", "error_feedback"), "does not apply to 'topk'", mend
+    if isinstance(policy, GistPolicy | SegmentedGossipPolicy) and policy.segments > count:
+        yield ("policy", "segments"), f"is {policy.segments}", f"allowed up to the model's {count} parameters"
+    if isinstance(policy, SegmentedGossipPolicy) and policy.fifo is None and policy.segments * policy.pulls > 65535:
+        yield ("policy", "pulls"), "segments * pulls is above 65535", "lower one, or set fifo"
+    if isinstance(policy, GistPolicy):
+        if policy.threshold > policy.fifo:
+            mend = f"raise policy.fifo to {policy.threshold} or more, or nothing is ever merged"
+            yield ("policy", "threshold"), f"is {policy.threshold}, above policy.fifo {policy.fifo}", mend
+        if policy.success != "equal" and data.validation == 0:
+            mend = "set data.validation above 0, or success = 'equal'"
+            yield ("policy", "success"), f"{policy.success!r} needs validation samples", mend
+
+
+def _topology(topology: TopologySection, experiment: ExperimentSection) -> Iterator[Finding]:
+    nodes = experiment.nodes
+    match topology:
+        case TorusTopology(rows=rows, columns=columns):
+            if rows is not None and columns is not None and rows * columns != nodes:
+                yield ("topology", "rows"), f"{rows} * {columns} is not {nodes} nodes", _divisors(nodes)
+            elif (given := rows or columns) is not None and nodes % given:
+                key = "rows" if rows is not None else "columns"
+                yield ("topology", key), f"is {given}, no divisor of {nodes} nodes", _divisors(nodes)
+        case RegularTopology(degree=degree):
+            if degree >= nodes:
+                yield ("topology", "degree"), f"is {degree} with {nodes} nodes", f"allowed 1 .. {nodes - 1}"
+            elif degree * nodes % 2:
+                yield ("topology", "degree"), f"{degree} * {nodes} nodes is odd", "make one of the two even"
+        case WattsStrogatzTopology(degree=degree):
+            if degree >= nodes or degree % 2:
+                allowed = f"allowed even numbers below the {nodes} nodes"
+                yield ("topology", "degree"), f"is {degree}", allowed
+        case ClusteredTopology(clusters=clusters):
+            if clusters > nodes:
+                yield ("topology", "clusters"), f"is {clusters}", f"allowed 1 .. {nodes}, the number of nodes"
+        case FileTopology():
+            yield from _listed(topology, nodes)
+
+
+def _divisors(nodes: int) -> str:
+    return f"allowed divisors of {nodes}, such as {' * '.join(map(str, squarest(nodes)))}"
+
+
+def _listed(topology: FileTopology, nodes: int) -> Iterator[Finding]:
+    if (topology.path is None) == (topology.links is None):
+        wrong = "needs path or links" if topology.path is None else "has both path and links"
+        yield ("topology",), wrong, "give one of the two"
+    for number, (a, b) in enumerate(topology.links or ()):
+        if a == b:
+            yield ("topology", "links", number), f"node {a} is linked to itself", "remove it"
+        elif max(a, b) >= nodes:
+            yield ("topology", "links", number), f"there is no node {max(a, b)}", f"allowed 0 .. {nodes - 1}"
+
+
+def _link(link: LinkSection, model: ModelSection, policy: PolicySection) -> Iterator[Finding]:
+    low, high = link.bandwidth_kbps
+    if low > high:
+        yield ("link", "bandwidth_kbps"), f"[{low}, {high}] runs backwards", "write the least first"
+    count = parameters(model.layers)
+    message_bytes = SEGMENT_HEADER_BYTES + -(-count * policy.bits // 8) + -(-count // 8)
+    room_bytes = link.mtu_bytes - HEADER_BYTES - (TAG_BYTES if link.auth else 0)
+    if message_bytes > room_bytes * _FRAGMENTS_MAX:
+        mend = f"allowed {message_bytes // _FRAGMENTS_MAX + HEADER_BYTES + TAG_BYTES + 1} or more for this model"
+        yield ("link", "mtu_bytes"), f"is {link.mtu_bytes}: a message would need over 65535 fragments", mend
+
+
+def _churn(churn: ChurnSection, experiment: ExperimentSection) -> Iterator[Finding]:
+    for number, absence in enumerate(churn.leave):
+        at = ("churn", "leave", number)
+        if absence.node >= experiment.nodes:
+            yield (*at, "node"), f"there is no node {absence.node}", f"allowed 0 .. {experiment.nodes - 1}"
+        if absence.from_ >= absence.to:
+            yield (*at, "to"), f"is {absence.to}, not above from = {absence.from_}", "rounds from <= r < to are missed"
+
+
+_RULES: Final[dict[Callable[..., Iterator[Finding]], tuple[str, ...]]] = {
+    _data: ("data",),
+    _model: ("model",),
+    _rate: ("train", "schedule"),
+    _policy: ("policy", "model", "data"),
+    _topology: ("topology", "experiment"),
+    _link: ("link", "model", "policy"),
+    _churn: ("churn", "experiment"),
+}

@@ -1,0 +1,329 @@
+"""Keep a run in a folder, so that no committed round is lost and an interrupted run continues.
+
+experiment.toml   the experiment, every default written out
+run.json          place, engine, versions, times, facts
+metrics.jsonl     one row a node a round (`gossamer.place.Row` and the round); NaN is null
+events.jsonl      what happened when
+state/            belongs to the place
+report.html       written by `gossamer report`
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer import __version__
+from gossamer.errors import RunError
+from gossamer.experiment import Experiment, load_experiment
+from gossamer.place import Row
+from gossamer.spec.constants import SPEC_VERSION, WIRE_VERSION
+
+FORMAT: Final = 1
+
+_EXPERIMENT, _RUN, _METRICS, _EVENTS = "experiment.toml", "run.json", "metrics.jsonl", "events.jsonl"
+_FLOATS: Final = frozenset({"train_loss", "val_loss", "test_loss", "lr"})
+
+
+class Recorder:
+    """Write one run; use as a context manager. A round's rows are on disk when `append` returns."""
+
+    def __init__(self, folder: Path, experiment: Experiment, info: dict[str, Any], committed: int) -> None:
+        self.folder = folder
+        self.experiment = experiment
+        self.committed = committed  # whole rounds recorded
+        self._info = info
+        self._started_s = time.monotonic()
+        self._seconds_before = float(info["seconds"])
+        self._metrics = (folder / _METRICS).open("ab")
+
+    @classmethod
+    def create(cls, folder: Path, experiment: Experiment, place: str, engine: str | None) -> Self:
+        """Start a record in a new or empty folder.
+
+        Raises: RunError if the folder holds anything.
+        """
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            what = "holds a run already" if is_run(folder) else "exists and is not empty"
+            raise RunError(what, str(folder), "continue it with --resume, or choose another --out")
+        (folder / "state").mkdir(parents=True)
+        info = {
+            "format": FORMAT,
+            "name": experiment.experiment.name,
+            "place": place,
+            "engine": engine,
+            "started": _now(),
+            "seconds": 0.0,
+            "rounds": 0,
+            "finished": False,
+            "versions": _versions(),
+            "git": _git_describe(),
+            "machine": f"{platform.system()} {platform.machine()}",
+            "facts": {},
+        }
+        resolved = experiment.resolved()
+        _write_whole(folder / _EXPERIMENT, resolved.dumps())
+        recorder = cls(folder, resolved, info, 0)
+        recorder._save_info()
+        return recorder
+
+    @classmethod
+    def resume(cls, folder: Path, experiment: Experiment, place: str, engine: str | None) -> Self:
+        """Continue a record; a round that is not whole is cut off.
+
+        Raises: RunError if the folder holds no run, or one of another experiment or place.
+        """
+        info, recorded = _read_info(folder), load_experiment(folder / _EXPERIMENT)
+        resolved = experiment.resolved()
+        if keys := different_keys(recorded, resolved):
+            what = f"was recorded with another experiment ({', '.join(sorted(keys))} differ)"
+            raise RunError(what, str(folder), f"resume with {folder / _EXPERIMENT}, or start anew with another --out")
+        if (info["place"], info["engine"]) != (place, engine):
+            there = " ".join(filter(None, (info["place"], info["engine"])))
+            raise RunError(f"was recorded on {there}", str(folder), "resume it there")
+        ends = _round_ends(folder / _METRICS, recorded.experiment.nodes)
+        recorder = cls(folder, resolved, info, len(ends) - 1)
+        recorder.truncate(recorder.committed)
+        return recorder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is not None:
+                self.event("failed", error=f"{type(error).__name__}: {error}")
+            self._save_info()
+        except OSError:
+            if error is None:
+                raise  # a full disk is reported once, by what failed first
+        finally:
+            self._metrics.close()
+
+    def truncate(self, rounds: int) -> None:
+        """Forget the rounds from `rounds` on: they will be written again."""
+        ends = _round_ends(self.folder / _METRICS, self.experiment.experiment.nodes)
+        os.truncate(self.folder / _METRICS, ends[rounds])
+        self.committed = rounds
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Commit the rows of the next round, one a node in id order."""
+        lines = [json.dumps({"round": self.committed, **_finite(row)}, separators=(",", ":")) for row in rows]
+        self._metrics.write(("\n".join(lines) + "\n").encode())
+        self._metrics.flush()
+        self.committed += 1
+
+    def sync(self) -> None:
+        """Wait until all rows are on the disk itself."""
+        self._metrics.flush()
+        os.fsync(self._metrics.fileno())
+
+    def event(self, kind: str, **details: Any) -> None:
+        """Note that something happened."""
+        line = json.dumps({"time": _now(), "round": self.committed, "event": kind, **details})
+        with (self.folder / _EVENTS).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Keep what the place tells about itself."""
+        self._info["facts"] = dict(facts)
+        self._save_info()
+
+    def finish(self) -> None:
+        """Note that all rounds are done."""
+        self._info["finished"] = True
+        self.event("finished")
+        self._save_info()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this run, in all its sessions."""
+        return self._seconds_before + time.monotonic() - self._started_s
+
+    def _save_info(self) -> None:
+        self._info["seconds"] = round(self.seconds, 3)
+        self._info["rounds"] = self.committed
+        _write_whole(self.folder / _RUN, json.dumps(self._info, indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold a recorded run: R whole rounds of N nodes."""
+
+    folder: Path
+    experiment: Experiment
+    info: Mapping[str, Any]
+    columns: Mapping[str, NDArray[Any]]  # every number of a row: [R, N] int64, float64 or bool
+    tensor_crcs: NDArray[np.int64]  # [R, N, tensors]
+
+    @property
+    def rounds(self) -> int:
+        """Count the whole rounds recorded."""
+        return len(self.tensor_crcs)
+
+    @property
+    def nodes(self) -> int:
+        """Count the nodes."""
+        return self.experiment.experiment.nodes
+
+    @property
+    def place(self) -> str:
+        """Name place and engine."""
+        engine = self.info["engine"] or self.info["facts"].get("engine")
+        return self.info["place"] if engine is None else f"{self.info['place']} ({engine})"
+
+    @cached_property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Return the share of test samples predicted right, [R, N]; NaN where there was no evaluation."""
+        count = self.columns["test_count"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(count > 0, self.columns["test_correct"] / count, np.nan)
+
+    @property
+    def final_accuracy(self) -> NDArray[np.float64]:
+        """Return the last accuracy measured of every node, [N]; NaN where there was none."""
+        measured = ~np.isnan(self.accuracy)
+        if not len(measured):
+            return np.full(self.nodes, np.nan)
+        last = len(measured) - 1 - np.argmax(measured[::-1], axis=0)
+        return self.accuracy[last, np.arange(self.nodes)]
+
+    @property
+    def bytes_sent(self) -> int:
+        """Sum the data bytes that all nodes sent."""
+        return int(self.columns["bytes_sent"].sum())
+
+
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder holds a run."""
+    return (folder / _RUN).is_file()
+
+
+def read_run(folder: Path) -> Run:
+    """Read a recorded run, finished or not.
+
+    Raises: RunError if the folder holds none, or not one of this version.
+    """
+    info, experiment = _read_info(folder), load_experiment(folder / _EXPERIMENT)
+    nodes = experiment.experiment.nodes
+    names = [name for name in Row.__annotations__ if name not in {"node", "tensor_crcs"}]
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    crcs: list[list[int]] = []
+    rounds = len(_round_ends(folder / _METRICS, nodes)) - 1
+    for number, row in enumerate(_read_rows(folder / _METRICS, rounds * nodes)):
+        try:
+            if (row["round"], row["node"]) != divmod(number, nodes):
+                raise KeyError("round")
+            for name in names:
+                values[name].append(row[name])
+            crcs.append(row["tensor_crcs"])
+        except KeyError as error:
+            raise RunError(f"no row of this version: {error}", f"{folder / _METRICS}:{number + 1}") from error
+    columns = {name: _column(name, column).reshape(rounds, nodes) for name, column in values.items()}
+    tensors = 2 * (len(experiment.model.layers) - 1)
+    return Run(folder, experiment, info, columns, np.array(crcs, np.int64).reshape(rounds, nodes, tensors))
+
+
+def different_keys(a: Experiment, b: Experiment) -> dict[str, tuple[Any, Any]]:
+    """Return the options in which two experiments differ: key -> both values, None where absent."""
+    flat = [
+        {f"{section}.{key}": value for section, options in e.values().items() for key, value in options.items()}
+        for e in (a, b)
+    ]
+    keys = sorted(flat[0].keys() | flat[1].keys())
+    return {key: (flat[0].get(key), flat[1].get(key)) for key in keys if flat[0].get(key) != flat[1].get(key)}
+
+
+def _column(name: str, values: list[Any]) -> NDArray[Any]:
+    if name in _FLOATS:
+        return np.array([math.nan if value is None else value for value in values], np.float64)
+    return np.array(values, np.bool_ if name == "present" else np.int64)
+
+
+def _read_rows(path: Path, count: int) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for number, line in zip(range(count), file, strict=False):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise RunError(f"damaged row: {error}", f"{path}:{number + 1}", "run it again") from error
+
+
+def _round_ends(path: Path, nodes: int) -> list[int]:
+    """Return the offset in bytes after 0, 1, ... whole rounds; a torn last line ends no round."""
+    ends, at = [0], 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                at += len(line)
+                if number % nodes == 0 and line.endswith(b"}\n"):
+                    ends.append(at)
+    except FileNotFoundError:
+        pass
+    return ends
+
+
+def _read_info(folder: Path) -> dict[str, Any]:
+    path = folder / _RUN
+    try:
+        info = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise RunError("holds no run", str(folder), "give the folder that `gossamer run` wrote") from error
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot be read: {error}", str(path)) from error
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
+        raise RunError(f"is not of record format {FORMAT}", str(path), "read it with the version that wrote it")
+    return info
+
+
+def _finite(row: Row) -> dict[str, Any]:
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Replace a file at once: a reader, or a crash, sees the old or the new text."""
+    new = path.with_name(path.name + ".new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, Any]:
+    found: dict[str, Any] = {"gossamer": __version__, "spec": SPEC_VERSION, "wire": WIRE_VERSION}
+    for package in ("numpy", "scikit-learn"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {**found, "python": platform.python_version()}
+
+
+def _git_describe() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--tags"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
