@@ -99,9 +99,14 @@ def _compare(first: Run, second: Run) -> Comparison:
     same_shape = first.tensor_crcs.shape[1:] == second.tensor_crcs.shape[1:]
     rounds = min(first.rounds, second.rounds) if same_shape else 0
     a, b = first.columns["weights_crc"][:rounds], second.columns["weights_crc"][:rounds]
-    tensors = first.tensor_crcs[:rounds] != second.tensor_crcs[:rounds] if rounds else np.zeros((0, 0, 0), np.bool_)
-    differs = (a != b) | tensors.any(axis=2) if rounds else np.zeros((0, 0), np.bool_)
-    parted = differs.any(axis=1)
+    shape = (rounds, first.nodes, first.tensor_crcs.shape[2])
+    tensors = np.zeros(shape, np.bool_)
+    if rounds:
+        tensors[:] = first.tensor_crcs[:rounds] != second.tensor_crcs[:rounds]
+    differs: NDArray[np.bool_] = np.asarray(tensors.any(axis=2))
+    if rounds:
+        differs |= a != b
+    parted: NDArray[np.bool_] = np.asarray(differs.any(axis=1))
     parting = None
     if parted.any():
         at = int(np.argmax(parted))

@@ -53,7 +53,7 @@ class Recorder:
         self._metrics = (folder / _METRICS).open("ab")
 
     @classmethod
-    def create(cls, folder: Path, experiment: Experiment, place: str, engine: str | None) -> Self:
+    def create(cls, folder: Path, experiment: Experiment, place: str, engine: str) -> Self:
         """Start a record in a new or empty folder.
 
         Raises: RunError if the folder holds anything.
@@ -83,7 +83,7 @@ class Recorder:
         return recorder
 
     @classmethod
-    def resume(cls, folder: Path, experiment: Experiment, place: str, engine: str | None) -> Self:
+    def resume(cls, folder: Path, experiment: Experiment, place: str, engine: str) -> Self:
         """Continue a record; a round that is not whole is cut off.
 
         Raises: RunError if the folder holds no run, or one of another experiment or place.
@@ -94,8 +94,7 @@ class Recorder:
             what = f"was recorded with another experiment ({', '.join(sorted(keys))} differ)"
             raise RunError(what, str(folder), f"resume with {folder / _EXPERIMENT}, or start anew with another --out")
         if (info["place"], info["engine"]) != (place, engine):
-            there = " ".join(filter(None, (info["place"], info["engine"])))
-            raise RunError(f"was recorded on {there}", str(folder), "resume it there")
+            raise RunError(f"was recorded on {info['place']} ({info['engine']})", str(folder), "resume it there")
         ends = _round_ends(folder / _METRICS, recorded.experiment.nodes)
         recorder = cls(folder, resolved, info, len(ends) - 1)
         recorder.truncate(recorder.committed)
@@ -186,8 +185,7 @@ class Run:
     @property
     def place(self) -> str:
         """Name place and engine."""
-        engine = self.info["engine"] or self.info["facts"].get("engine")
-        return self.info["place"] if engine is None else f"{self.info['place']} ({engine})"
+        return f"{self.info['place']} ({self.info['engine']})"
 
     @cached_property
     def accuracy(self) -> NDArray[np.float64]:
@@ -203,7 +201,8 @@ class Run:
         if not len(measured):
             return np.full(self.nodes, np.nan)
         last = len(measured) - 1 - np.argmax(measured[::-1], axis=0)
-        return self.accuracy[last, np.arange(self.nodes)]
+        final: NDArray[np.float64] = self.accuracy[last, np.arange(self.nodes)]
+        return final
 
     @property
     def bytes_sent(self) -> int:
@@ -214,6 +213,11 @@ class Run:
 def is_run(folder: Path) -> bool:
     """Tell whether a folder holds a run."""
     return (folder / _RUN).is_file()
+
+
+def recorded_engine(folder: Path) -> str:
+    """Return the engine a run was recorded with."""
+    return str(_read_info(folder)["engine"])
 
 
 def read_run(folder: Path) -> Run:

@@ -1,0 +1,156 @@
+"""Offer Gossamer on the command line; `main` is the entry point.
+
+Commands import what they need when they run: `gossamer --help` loads neither numpy nor pydantic.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gossamer import __version__
+
+app = typer.Typer(
+    name="gossamer",
+    help="Decentralized learning on microcontrollers, the same bits in every place.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+experiment_app = typer.Typer(help="Look at experiment files.", rich_markup_mode=None)
+app.add_typer(experiment_app, name="experiment")
+
+ERROR_EXIT = 2
+PARTED_EXIT = 1
+INTERRUPTED_EXIT = 130
+
+
+class Where(StrEnum):
+    """Places to run an experiment."""
+
+    SIM = "sim"
+    HOST = "host"
+
+
+class Engine(StrEnum):
+    """Engines of the simulator."""
+
+    AUTO = "auto"
+    NUMPY = "numpy"
+    NATIVE = "native"
+
+
+ExperimentFile = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change an option, such as train.lr=0.1; may be repeated."),
+]
+Folders = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of recorded runs.", show_default=False)]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from gossamer.spec.constants import SPEC_VERSION, WIRE_VERSION
+
+        print(f"gossamer {__version__} (spec {SPEC_VERSION}, wire {WIRE_VERSION})")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    experiment: ExperimentFile,
+    on: Annotated[Where, typer.Option(help="Where the nodes run: simulated, or as native firmware processes.")],
+    engine: Annotated[Engine, typer.Option(help="The simulator's engine; auto takes the fastest there is.")] = (
+        Engine.AUTO
+    ),
+    set_: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the record [default: runs/<name>-<place>].", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads to use [default: all cores].", show_default=False)
+    ] = None,
+) -> None:
+    """Run an experiment and record it."""
+    from gossamer.cli._run import RunRequest, run_experiment
+
+    request = RunRequest(experiment, tuple(set_ or ()), on.value, engine.value, out, resume, threads)
+    if not run_experiment(request):
+        raise typer.Exit(INTERRUPTED_EXIT)
+
+
+@app.command()
+def compare(
+    runs: Folders,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the HTML report here.")] = None,
+) -> None:
+    """Tell where runs agree to the bit; exit with 1 when they part."""
+    from gossamer.cli._compare import compare_runs
+
+    if not compare_runs(runs, report):
+        raise typer.Exit(PARTED_EXIT)
+
+
+@app.command()
+def report(
+    runs: Folders,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write it [default: <first run>/report.html].", show_default=False),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about runs."""
+    from gossamer.cli._compare import report_runs
+
+    report_runs(runs, out)
+
+
+@experiment_app.command()
+def check(experiment: ExperimentFile, set_: Overrides = None) -> None:
+    """Check an experiment file and print it with every default written out."""
+    from gossamer.cli._check import check_experiment
+
+    check_experiment(experiment, set_ or [])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; errors are one line each, without a traceback."""
+    from gossamer.errors import GossamerError
+
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        return app(given or ["--help"], standalone_mode=False) or 0
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        hint = f"; see {context.command_path} --help" if context else ""
+        return _fail(f"{error.format_message().rstrip('.')}{hint}")
+    except (typer.Abort, KeyboardInterrupt):
+        print("aborted", file=sys.stderr)
+        return INTERRUPTED_EXIT
+    except GossamerError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads on: say nothing
+        return ERROR_EXIT
+    except OSError as error:
+        return _fail(": ".join(filter(None, (error.filename and str(error.filename), error.strerror or str(error)))))
+
+
+def _fail(text: str) -> int:
+    for line in text.splitlines():
+        print(f"error: {line}", file=sys.stderr)
+    return ERROR_EXIT
