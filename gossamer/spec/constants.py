@@ -32,6 +32,24 @@ IMAGE_MAGIC: Final = 0x4D495347
 IMAGE_HEADER_BYTES: Final = 16
 CANONICAL_NAN: Final = 0x7FC00000
 
+# Constants of exp and log (SPEC.md 1.7) by name, as hexadecimal floats that binary32 holds exactly. The polynomials are
+# minimax fits (codegen/fit_fmath.py); LN2_HI has few enough bits that its product with any exponent is exact.
+FMATH: Final[dict[str, str]] = {
+    "LOG2E": "0x1.715476p+0",
+    "LN2_HI": "0x1.62e000p-1",
+    "LN2_LO": "0x1.0bfbe8p-15",
+    "E2": "0x1.fffffcp-2",
+    "E3": "0x1.555492p-3",
+    "E4": "0x1.5558f2p-5",
+    "E5": "0x1.1239d6p-7",
+    "E6": "0x1.6a2440p-10",
+    "SQRT_HALF": "0x1.6a09e6p-1",
+    "L1": "0x1.555554p-1",
+    "L2": "0x1.999a7ap-2",
+    "L3": "0x1.2438d8p-2",
+    "L4": "0x1.e2f65ep-3",
+}
+
 
 class Stream(IntEnum):
     """Random streams (SPEC.md 2.3)."""
