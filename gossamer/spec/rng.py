@@ -38,7 +38,7 @@ def draws(seed: int, stream: int, round_: ArrayLike, node: ArrayLike, index: Arr
     words = [np.asarray(part).astype(np.uint64) for part in (round_, node, index)]
     rounds, nodes, indices = np.broadcast_arrays(*words)
     block = philox((indices >> np.uint64(2), np.full(indices.shape, stream, np.uint64), rounds, nodes), seed)
-    return np.choose(indices & np.uint64(3), block).astype(np.uint32)[()]
+    return np.choose((indices & np.uint64(3)).astype(np.intp), block).astype(np.uint32)[()]
 
 
 def below(u: ArrayLike, n: ArrayLike) -> Any:

@@ -95,19 +95,19 @@ def cobs_encode(data: bytes) -> bytes:
     Source: Cheshire and Baker, "Consistent overhead byte stuffing", SIGCOMM 1997.
     """
     out = bytearray()
-    for run in data.split(b"\0"):
-        while len(run) >= 254:
-            out.append(255)
-            out += run[:254]
-            run = run[254:]
-            if not run:
-                break
-        else:
-            out.append(len(run) + 1)
-            out += run
-            continue
-        out.append(1)
+    *runs, last = data.split(b"\0")
+    for run in runs:  # each ends with a zero byte, which its last block implies
+        full, rest = divmod(len(run), 254)
+        out += _full_blocks(run, full) + bytes([rest + 1]) + run[254 * full :]
+    full, rest = divmod(len(last), 254)
+    out += _full_blocks(last, full)
+    if rest or not full:
+        out += bytes([rest + 1]) + last[254 * full :]
     return bytes(out)
+
+
+def _full_blocks(run: bytes, count: int) -> bytes:
+    return b"".join(b"\xff" + run[254 * k : 254 * (k + 1)] for k in range(count))
 
 
 def cobs_decode(data: bytes) -> bytes:
