@@ -1,0 +1,1 @@
+"""Generate C from what Python knows."""
