@@ -1,0 +1,253 @@
+#include "gs_config.h"
+
+#include "gs_bytes.h"
+#include "gs_crc.h"
+#include "gs_math.h"
+#include "gs_quant.h"
+
+#define PARAMETERS_MAX (1u << 26)
+
+typedef struct {
+    uint32_t word;
+    uint32_t least;
+    uint32_t greatest;
+} range_t;
+
+static const range_t ranges[] = {
+    {GS_CFG_NODES, 2, GS_NODE_ID_MAX + 1},
+    {GS_CFG_ROUNDS, 1, UINT32_MAX},
+    {GS_CFG_LAYERS, 1, GS_LAYERS_MAX},
+    {GS_CFG_INIT, 0, GS_INIT_HE},
+    {GS_CFG_BATCH, 1, 65535},
+    {GS_CFG_LOCAL_STEPS, 1, 65535},
+    {GS_CFG_VAL_PERMILLE, 0, 999},
+    {GS_CFG_EVAL_EVERY, 1, UINT32_MAX},
+    {GS_CFG_LR_POLICY, 0, GS_LR_ADASTAIR | GS_LR_ADALOSS},
+    {GS_CFG_STAIR_COUNT, 0, GS_MILESTONES_MAX},
+    {GS_CFG_LOSS_COUNT, 0, GS_MILESTONES_MAX},
+    {GS_CFG_LOSS_REFERENCE, 0, GS_REFERENCE_EMA},
+    {GS_CFG_POLICY, 0, GS_POLICY_LOCAL},
+    {GS_CFG_ERROR_FEEDBACK, 0, 1},
+    {GS_CFG_FIFO, 1, 65535},
+    {GS_CFG_MTU, GS_MTU_MIN, GS_MTU_MAX},
+    {GS_CFG_REASSEMBLY, 1, 64},
+    {GS_CFG_AUTH, 0, 1},
+    {GS_CFG_SHARD_MAX, 2, 65535},
+    {GS_CFG_PEERS_MAX, 0, GS_NODE_ID_MAX + 1},
+    {GS_CFG_FEATURE_TYPE, 0, GS_FEATURE_F32},
+    {GS_CFG_TEST_COUNT, 0, 1u << 24},
+};
+
+static const range_t gist_ranges[] = {
+    {GS_CFG_SEGMENTS, 1, 65535},
+    {GS_CFG_SENDS, 1, 65535},
+    {GS_CFG_THRESHOLD, 1, 65535},
+    {GS_CFG_UNIT, 0, GS_UNIT_LAYER},
+    {GS_CFG_SCORE, 0, GS_SCORE_FISHER},
+    {GS_CFG_REDUCE, 0, GS_REDUCE_MEAN},
+    {GS_CFG_SPREAD, 0, GS_SPREAD_ROUND_ROBIN},
+    {GS_CFG_SUCCESS, 0, GS_SUCCESS_VERIFIED},
+};
+
+static const range_t segmented_ranges[] = {{GS_CFG_SEGMENTS, 1, 65535}, {GS_CFG_PULLS, 1, 65535}};
+static const range_t gossipfl_ranges[] = {{GS_CFG_RATIO24, 0, 1u << 24}};
+static const range_t epidemic_ranges[] = {{GS_CFG_FANOUT, 1, 65535}};
+static const range_t topk_ranges[] = {{GS_CFG_TOP, 1, PARAMETERS_MAX}, {GS_CFG_ERROR_FEEDBACK, 0, 0}};
+
+typedef struct {
+    const uint8_t *words;
+    uint32_t bad_word; /* GS_CFG_WORDS: none */
+} reader_t;
+
+static uint32_t word(const reader_t *reader, uint32_t at)
+{
+    return gs_load_u32(reader->words + 4 * (size_t)at);
+}
+
+static void refuse(reader_t *reader, uint32_t at)
+{
+    if (reader->bad_word == GS_CFG_WORDS) {
+        reader->bad_word = at;
+    }
+}
+
+static void check(reader_t *reader, const range_t *rows, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        const uint32_t value = word(reader, rows[i].word);
+        if (value < rows[i].least || value > rows[i].greatest) {
+            refuse(reader, rows[i].word);
+        }
+    }
+}
+
+#define CHECK(reader, rows) check(reader, rows, sizeof(rows) / sizeof *(rows))
+
+/* A finite float of at least `least`. */
+static float real(reader_t *reader, uint32_t at, float least)
+{
+    const float value = gs_float_of(word(reader, at));
+    if (!gs_is_finite(value) || value < least) {
+        refuse(reader, at);
+    }
+    return value;
+}
+
+static void read_model(reader_t *reader, gs_config_t *config)
+{
+    uint64_t parameters = 0;
+    config->nn.layers = word(reader, GS_CFG_LAYERS);
+    for (uint32_t l = 0; l <= config->nn.layers; ++l) {
+        const uint32_t width = word(reader, GS_CFG_DIM0 + l);
+        if (width < 1 || width > 65535) {
+            refuse(reader, GS_CFG_DIM0 + l);
+        }
+        config->nn.dims[l] = width;
+        if (l > 0) {
+            parameters += ((uint64_t)config->nn.dims[l - 1] + 1) * width;
+        }
+    }
+    if (parameters > PARAMETERS_MAX) {
+        refuse(reader, GS_CFG_LAYERS);
+    }
+    if (config->nn.dims[config->nn.layers] > 256) { /* labels are bytes */
+        refuse(reader, GS_CFG_DIM0 + config->nn.layers);
+    }
+    config->parameters = (uint32_t)parameters;
+}
+
+static void read_rates(reader_t *reader, gs_config_t *config)
+{
+    config->lr_policy = word(reader, GS_CFG_LR_POLICY);
+    config->lr_floor = real(reader, GS_CFG_LR_FLOOR, 0.0f);
+    config->stair_count = word(reader, GS_CFG_STAIR_COUNT);
+    config->stair_factor = real(reader, GS_CFG_STAIR_FACTOR, config->lr_policy & GS_LR_ADASTAIR ? 1.0f : 0.0f);
+    config->loss_count = word(reader, GS_CFG_LOSS_COUNT);
+    config->loss_factor = real(reader, GS_CFG_LOSS_FACTOR, config->lr_policy & GS_LR_ADALOSS ? 1.0f : 0.0f);
+    config->loss_reference = word(reader, GS_CFG_LOSS_REFERENCE);
+    config->loss_ema = real(reader, GS_CFG_LOSS_EMA, 0.0f);
+    for (uint32_t i = 0; i < GS_MILESTONES_MAX; ++i) {
+        config->stair_at[i] = word(reader, GS_CFG_STAIR_AT0 + i);
+        config->loss_patience[i] = word(reader, GS_CFG_LOSS_PATIENCE0 + i);
+    }
+}
+
+static void read_policy(reader_t *reader, gs_config_t *config)
+{
+    config->policy = word(reader, GS_CFG_POLICY);
+    config->bits = word(reader, GS_CFG_BITS);
+    if (!gs_quant_is_width(config->bits)) {
+        refuse(reader, GS_CFG_BITS);
+    }
+    switch (config->policy) {
+    case GS_POLICY_GIST:
+        CHECK(reader, gist_ranges);
+        config->base = real(reader, GS_CFG_BASE, 1.0f);
+        config->success_base = real(reader, GS_CFG_SUCCESS_BASE, 1.0f);
+        config->score_ema = real(reader, GS_CFG_SCORE_EMA, 0.0f);
+        break;
+    case GS_POLICY_SEGMENTED_GOSSIP:
+        CHECK(reader, segmented_ranges);
+        break;
+    case GS_POLICY_GOSSIPFL:
+        CHECK(reader, gossipfl_ranges);
+        break;
+    case GS_POLICY_EPIDEMIC:
+        CHECK(reader, epidemic_ranges);
+        break;
+    case GS_POLICY_TOPK:
+        CHECK(reader, topk_ranges);
+        if (word(reader, GS_CFG_TOP) > config->parameters) {
+            refuse(reader, GS_CFG_TOP);
+        }
+        break;
+    default:
+        break;
+    }
+    config->error_feedback = word(reader, GS_CFG_ERROR_FEEDBACK);
+    config->segments = word(reader, GS_CFG_SEGMENTS);
+    config->sends = word(reader, GS_CFG_SENDS);
+    config->threshold = config->policy == GS_POLICY_GIST ? word(reader, GS_CFG_THRESHOLD) : 1;
+    config->fifo = word(reader, GS_CFG_FIFO);
+    config->unit = config->policy == GS_POLICY_GIST ? word(reader, GS_CFG_UNIT) : GS_UNIT_PARAMETER;
+    config->score = word(reader, GS_CFG_SCORE);
+    config->reduce = word(reader, GS_CFG_REDUCE);
+    config->spread = word(reader, GS_CFG_SPREAD);
+    config->success = word(reader, GS_CFG_SUCCESS);
+    config->pulls = word(reader, GS_CFG_PULLS);
+    config->ratio24 = word(reader, GS_CFG_RATIO24);
+    config->fanout = word(reader, GS_CFG_FANOUT);
+    config->top = word(reader, GS_CFG_TOP);
+    config->max_norm = real(reader, GS_CFG_MAX_NORM, 0.0f);
+}
+
+gs_err_t gs_config_load(gs_config_t *config, const uint8_t *image, size_t len, uint32_t *bad_word)
+{
+    const size_t words_at = GS_IMAGE_HEADER_BYTES;
+    const size_t labels_at = words_at + 4 * (size_t)GS_CFG_WORDS;
+    memset(config, 0, sizeof *config);
+    *bad_word = GS_CFG_WORDS;
+    if (len < GS_IMAGE_HEADER_BYTES || gs_load_u32(image) != GS_IMAGE_MAGIC) {
+        return GS_ERR_IMAGE_MAGIC;
+    }
+    if (gs_load_u16(image + 4) != GS_SPEC_VERSION) {
+        return GS_ERR_SPEC_VERSION;
+    }
+    if (gs_load_u16(image + 6) != GS_WIRE_VERSION) {
+        return GS_ERR_WIRE_VERSION;
+    }
+    if (gs_load_u32(image + 8) != len || len < labels_at) {
+        return GS_ERR_IMAGE_LENGTH;
+    }
+    config->image_crc = gs_load_u32(image + 12);
+    if (config->image_crc != gs_crc32(0, image + words_at, len - words_at)) {
+        return GS_ERR_IMAGE_CRC;
+    }
+
+    reader_t reader = {image + words_at, GS_CFG_WORDS};
+    CHECK(&reader, ranges);
+    if (reader.bad_word == GS_CFG_WORDS) {
+        config->seed[0] = word(&reader, GS_CFG_SEED_LO);
+        config->seed[1] = word(&reader, GS_CFG_SEED_HI);
+        config->nodes = word(&reader, GS_CFG_NODES);
+        config->rounds = word(&reader, GS_CFG_ROUNDS);
+        read_model(&reader, config);
+        config->init = word(&reader, GS_CFG_INIT);
+        config->batch = word(&reader, GS_CFG_BATCH);
+        config->local_steps = word(&reader, GS_CFG_LOCAL_STEPS);
+        config->lr = real(&reader, GS_CFG_LR, 0.0f);
+        config->momentum = real(&reader, GS_CFG_MOMENTUM, 0.0f);
+        config->weight_decay = real(&reader, GS_CFG_WEIGHT_DECAY, 0.0f);
+        config->val_permille = word(&reader, GS_CFG_VAL_PERMILLE);
+        config->eval_every = word(&reader, GS_CFG_EVAL_EVERY);
+        read_rates(&reader, config);
+        read_policy(&reader, config);
+        config->mtu = word(&reader, GS_CFG_MTU);
+        config->reassembly = word(&reader, GS_CFG_REASSEMBLY);
+        config->auth = word(&reader, GS_CFG_AUTH);
+        config->shard_max = word(&reader, GS_CFG_SHARD_MAX);
+        config->peers_max = word(&reader, GS_CFG_PEERS_MAX);
+        config->test.type = word(&reader, GS_CFG_FEATURE_TYPE);
+        config->test.scale = gs_float_of(word(&reader, GS_CFG_FEATURE_SCALE));
+        config->test.offset = gs_float_of(word(&reader, GS_CFG_FEATURE_OFFSET));
+        config->test_count = word(&reader, GS_CFG_TEST_COUNT);
+    }
+    if (reader.bad_word != GS_CFG_WORDS) {
+        *bad_word = reader.bad_word;
+        return GS_ERR_CONFIG;
+    }
+
+    config->row_bytes = config->nn.dims[0] * (config->test.type == GS_FEATURE_U8 ? 1 : 4);
+    const size_t features_at = labels_at + (config->test_count + 3) / 4 * (size_t)4;
+    if ((uint64_t)len != features_at + (uint64_t)config->test_count * config->row_bytes) {
+        return GS_ERR_IMAGE_LENGTH;
+    }
+    config->test.labels = image + labels_at;
+    config->test.features = image + features_at;
+    for (uint32_t i = 0; i < config->test_count; ++i) {
+        if (config->test.labels[i] >= config->nn.dims[config->nn.layers]) {
+            return GS_ERR_SHARD;
+        }
+    }
+    return GS_OK;
+}
