@@ -31,7 +31,10 @@ from gossamer.spec.units import Unit, Units
 
 _CHUNK_NODES = 128  # nodes trained together: wide enough for numpy, small enough for the cache
 _STATE_FILE = "numpy.npz"
-_COUNTERS = tuple(name for name in METRIC_WORDS if name.split("_")[0] in {"frames", "bytes", "messages", "dropped"})
+_COUNTERS = (
+    *(name for name in METRIC_WORDS if name.split("_")[0] in {"frames", "bytes", "messages", "dropped"}),
+    "frames_lost",
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class LockstepPlace:
         self._peers = np.full((max(1, self._plan.peers_max), nodes), -1, np.int64)
         self._memory = fresh_memory(settings, self._w, len(self._peers))
         self._fifo = Fifo(settings.fifo, np.zeros(nodes, np.int64))
-        self._seq = np.zeros(nodes + 1, np.int64)  # data frames sent; the server's last
+        self._seq = np.zeros(nodes, np.int64)  # data frames sent
 
     def __enter__(self) -> Self:
         return self
@@ -305,12 +308,14 @@ class LockstepPlace:
         Returns which arrived whole at a present node or the server, and each one's first sequence number, [M] each.
         """
         settings, nodes, plan = self._settings, self._settings.nodes, self._plan
-        sender = np.where(messages.src == SERVER, nodes, messages.src)
         per_message = fragments(settings, size)
         before = np.cumsum(per_message) - per_message
-        first_of_source = before[np.searchsorted(sender, sender)]
-        first_seq = self._seq[sender] + 1 + before - first_of_source
-        self._seq += np.bincount(sender, per_message, nodes + 1).astype(np.int64)
+        if (messages.src == SERVER).any():  # then all are the server's
+            first_seq = (state.number * nodes + messages.dst) * per_message + 1
+        else:
+            first_of_source = before[np.searchsorted(messages.src, messages.src)]
+            first_seq = self._seq[messages.src] + 1 + before - first_of_source
+            self._seq += np.bincount(messages.src, per_message, nodes).astype(np.int64)
 
         of = np.repeat(np.arange(len(size)), per_message)
         fragment = np.arange(len(of)) - before[of]
@@ -338,7 +343,6 @@ class LockstepPlace:
             ("dropped_reassembly", dst, stray.astype(np.int64) + unfinished),
         ):
             real = node != SERVER
-            counters.setdefault(name, np.zeros(nodes, np.int64))
             counters[name] += np.bincount(node[real], what[real], nodes).astype(np.int64)
         return whole, first_seq
 
@@ -424,9 +428,10 @@ class LockstepPlace:
             "test_count": tested,
             "lr": rate,
             **result.counters,
-            "frames_lost": result.counters.get("frames_lost", np.zeros(len(rate), np.int64)),
             "diverged": result.diverged.astype(np.int64),
         }
+        losses = ("train_loss", "val_loss", "test_loss")
+        columns |= {name: np.where(np.isfinite(columns[name]), columns[name], np.float32(np.nan)) for name in losses}
         listed = {name: column.tolist() for name, column in columns.items()}
         crcs = list(self._crcs())
         return [

@@ -133,34 +133,34 @@ static gs_place_t *find_place(gs_reassembly_t *held, const gs_frame_t *frame)
     return NULL;
 }
 
-bool gs_reassembly_take(gs_reassembly_t *held, const gs_frame_t *frame, const uint8_t **message, size_t *len)
+gs_take_t gs_reassembly_take(gs_reassembly_t *held, const gs_frame_t *frame, const uint8_t **message, size_t *len)
 {
     if (frame->fragments == 1) {
         *message = frame->payload;
         *len = frame->len;
-        return true;
+        return GS_TAKE_COMPLETE;
     }
     gs_place_t *place = frame->fragment == 0 ? open_place(held, frame) : find_place(held, frame);
     if (!place) {
         ++held->dropped;
-        return false;
+        return GS_TAKE_DROPPED;
     }
     if (place->next != frame->fragment || place->fragments != frame->fragments ||
         frame->len > held->place_bytes - place->len) {
         close_place(held, place);
         ++held->dropped;
-        return false;
+        return GS_TAKE_DROPPED;
     }
     uint8_t *bytes = held->bytes + (size_t)(place - held->places) * held->place_bytes;
     memcpy(bytes + place->len, frame->payload, frame->len);
     place->len += frame->len;
     if (++place->next < place->fragments) {
-        return false;
+        return GS_TAKE_MORE;
     }
     place->age = 0;
     *message = bytes;
     *len = place->len;
-    return true;
+    return GS_TAKE_COMPLETE;
 }
 
 void gs_reassembly_close(gs_reassembly_t *held)
