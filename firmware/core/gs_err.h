@@ -1,18 +1,14 @@
-/* Error codes of the core. Their names, numbers and texts come from one table, GS_ERRORS in gs_spec.h. */
+/* What can go wrong: one list of codes, names and texts, kept in gossamer/spec/constants.py. */
 #ifndef GS_ERR_H
 #define GS_ERR_H
 
 #include "gs_spec.h"
 
-/* GS_OK is 0; GS_ERR_... are negative and keep their numbers for ever. */
-typedef enum {
-#define GS_ERR_ENUM(name, code, text) GS_##name = code,
-    GS_ERRORS(GS_ERR_ENUM)
-#undef GS_ERR_ENUM
-} gs_err_t;
+#define GS_ERR_MEMBER(name, code, text) GS_##name = (code),
+typedef enum { GS_ERRORS(GS_ERR_MEMBER) } gs_err_t;
+#undef GS_ERR_MEMBER
 
-/* Name ("ERR_CONFIG") and sentence of a code; "ERR_UNKNOWN" and a sentence for numbers that are none. Never NULL. */
-const char *gs_err_name(gs_err_t err);
+/* The text of a code; never NULL. */
 const char *gs_err_text(gs_err_t err);
 
 #endif

@@ -1,28 +1,26 @@
-/* Learning-rate policies: constant, AdaStair, AdaLoss or both (SPEC.md 8).
-   Source: "Adaptive Decentralized Federated Gossip Learning for Resource-Constrained IoT Devices", DistributedML 2023. */
+/* The learning rate: constant, AdaStair, AdaLoss or both (SPEC.md 8). */
 #ifndef GS_LR_H
 #define GS_LR_H
 
 #include "gs_config.h"
 
-/* What outlives a round; part of the checkpoint. */
 typedef struct {
     float lr;
-    uint32_t stairs; /* milestones done */
-    uint32_t patience;
+    uint32_t stairs_done;
+    uint32_t patience_index;
     uint32_t bad;
-    float sum;
+    float total;
     uint32_t count;
     float best;
     float ema;
 } gs_lr_t;
 
-void gs_lr_init(gs_lr_t *lr, const gs_config_t *config);
+void gs_lr_init(gs_lr_t *rate, const gs_config_t *config);
 
-/* Take the stairs due at the start of `round`. */
-void gs_lr_begin(gs_lr_t *lr, const gs_config_t *config, uint32_t round);
+/* Take the stairs that are due at the start of a round. */
+void gs_lr_begin_round(gs_lr_t *rate, const gs_config_t *config, uint32_t round);
 
-/* Take the round's training loss, finite or not. */
-void gs_lr_see(gs_lr_t *lr, const gs_config_t *config, float loss);
+/* See a round's training loss. */
+void gs_lr_see_loss(gs_lr_t *rate, const gs_config_t *config, float loss);
 
 #endif

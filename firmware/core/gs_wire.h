@@ -1,32 +1,15 @@
-/* Frames: header, tag, fragments, replay windows (SPEC.md 9). Pure functions of bytes; nothing is sent here. */
+/* Frames: header, tag, fragments, replay windows (SPEC.md 9). */
 #ifndef GS_WIRE_H
 #define GS_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "gs_sha256.h"
 #include "gs_spec.h"
 
-/* Why a frame is dropped, in the order of the checks of SPEC.md 9.5 and of the words METRICS count them in. */
-typedef enum {
-    GS_DROP_LENGTH,
-    GS_DROP_VERSION,
-    GS_DROP_TAG,
-    GS_DROP_PEER,
-    GS_DROP_STALE,
-    GS_DROP_REPLAY,
-    GS_DROP_MALFORMED,
-    GS_DROP_REASSEMBLY,
-    GS_DROP_GARBAGE,
-    GS_DROP_REASONS,
-    GS_DROP_NONE = GS_DROP_REASONS
-} gs_drop_t;
-
 typedef struct {
     uint8_t type;
-    bool reserved; /* a bit or byte that must be 0 is set */
     uint16_t src;
     uint16_t dst;
     uint32_t round;
@@ -34,7 +17,7 @@ typedef struct {
     uint16_t fragment;
     uint16_t fragments;
     uint16_t len;
-    const uint8_t *payload; /* in the frame */
+    const uint8_t *payload;
 } gs_frame_t;
 
 static inline bool gs_frame_is_data(const gs_frame_t *frame)
@@ -42,54 +25,61 @@ static inline bool gs_frame_is_data(const gs_frame_t *frame)
     return frame->type >= GS_DATA_TYPE_MIN;
 }
 
-/* Read a frame. GS_DROP_LENGTH, GS_DROP_VERSION, GS_DROP_TAG or GS_DROP_NONE; on the first two `frame` means nothing.
-   `key` NULL: tags are neither asked for nor looked at. */
-gs_drop_t gs_frame_parse(const gs_hmac_key_t *key, const uint8_t *data, size_t len, gs_frame_t *frame);
+/* Payload bytes that fit a frame. */
+static inline uint32_t gs_wire_room(uint32_t mtu, bool tagged)
+{
+    return mtu - GS_HEADER_BYTES - (tagged ? GS_TAG_BYTES : 0);
+}
 
-/* Whether the header is one that an encoder with so much room for payload writes. */
-bool gs_frame_is_regular(const gs_frame_t *frame, uint32_t room);
+/* Write a frame; `key` NULL: without a tag. `out` has room for header, payload and tag. Returns the bytes. */
+size_t gs_wire_pack(const gs_frame_t *frame, const gs_hmac_key_t *key, uint8_t *out);
 
-/* Write header and tag around a payload that stands at bytes + GS_HEADER_BYTES, with room for a tag behind it.
-   frame->payload and frame->reserved are not looked at. Returns the bytes of the whole frame. `key` NULL: no tag. */
-size_t gs_frame_seal(const gs_hmac_key_t *key, const gs_frame_t *frame, uint8_t *bytes);
+/* Read a frame; its payload points into `data`. Returns 0, or why to drop it: GS_METRIC_DROPPED_LENGTH, _VERSION, _TAG
+   or _MALFORMED. With a key, only a valid tag passes. */
+uint32_t gs_wire_parse(gs_frame_t *frame, const uint8_t *data, size_t len, const gs_hmac_key_t *key);
 
-/* Sequence numbers seen: `seen` has a bit for each of the 64 numbers up to the greatest. Starts with zeros. */
+/* Sequence numbers seen of one source; zeros: none. */
 typedef struct {
+    uint64_t seen; /* bit d: greatest - d was seen */
     uint32_t greatest;
-    uint32_t seen[2];
+    uint32_t unused;
 } gs_window_t;
 
-/* Whether `seq` is neither seen nor too old to tell. */
-bool gs_window_is_new(const gs_window_t *window, uint32_t seq);
-void gs_window_note(gs_window_t *window, uint32_t seq);
+/* Whether seq is new; remembers it. */
+bool gs_window_accept(gs_window_t *window, uint32_t seq);
 
-/* A message of which fragments are missing. */
+/* Incomplete messages: `places` of them, each with room for `place_bytes`. */
 typedef struct {
     uint32_t first_seq;
     uint32_t len;
-    uint32_t opened; /* order of opening; 0: free */
+    uint32_t age; /* 0: free; else the order in which places were taken */
     uint16_t src;
-    uint16_t next; /* fragment that must come */
+    uint16_t next; /* fragment due */
     uint16_t fragments;
     uint8_t type;
-} gs_open_t;
+} gs_place_t;
 
-/* Bounded reassembly: `places` messages of up to `capacity` bytes. */
 typedef struct {
-    gs_open_t *open;  /* [places] */
-    uint8_t *buffers; /* [places][capacity] */
-    uint32_t places;
-    uint32_t capacity;
-    uint32_t opened;
+    gs_place_t *places;
+    uint8_t *bytes;
+    size_t place_bytes;
+    uint32_t count;
+    uint32_t age;
+    uint32_t dropped;
 } gs_reassembly_t;
 
-/* Take a regular fragment of a message that has several; `room` as for gs_frame_is_regular.
-   False: the fragment was dropped. True and *message not NULL: complete, valid until the next call.
-   *dropped grows as SPEC.md 9.3 counts. */
-bool gs_reassembly_take(gs_reassembly_t *reassembly, const gs_frame_t *frame, uint32_t room, uint32_t *dropped,
-                        const uint8_t **message, uint32_t *len);
+void gs_reassembly_init(gs_reassembly_t *held, gs_place_t *places, uint8_t *bytes, size_t place_bytes, uint32_t count);
 
-/* Close all that is open; returns how many. */
-uint32_t gs_reassembly_close(gs_reassembly_t *reassembly);
+typedef enum {
+    GS_TAKE_DROPPED,
+    GS_TAKE_MORE, /* received; the message is not complete */
+    GS_TAKE_COMPLETE,
+} gs_take_t;
+
+/* Take a frame. When it completes a message, that is in *message until the next call. */
+gs_take_t gs_reassembly_take(gs_reassembly_t *held, const gs_frame_t *frame, const uint8_t **message, size_t *len);
+
+/* Drop what is incomplete. */
+void gs_reassembly_close(gs_reassembly_t *held);
 
 #endif
