@@ -72,7 +72,9 @@ def _root(
 @app.command()
 def run(
     experiment: ExperimentFile,
-    on: Annotated[Where, typer.Option(help="Where the nodes run: simulated, or as native firmware processes.")],
+    on: Annotated[
+        Where, typer.Option(help="Where the nodes run: simulated, or as native firmware processes.")
+    ] = Where.SIM,
     engine: Annotated[Engine, typer.Option(help="The simulator's engine; auto takes the fastest there is.")] = (
         Engine.AUTO
     ),

@@ -134,8 +134,11 @@ class _Loader:
 
     def _explain(self, name: str, table: Any, error: ValidationError) -> None:
         tag = table.get(_TAGS.get(name, "")) if isinstance(table, dict) else None
-        for detail in error.errors(include_url=False):
+        details = error.errors(include_url=False)
+        for detail in details:
             loc = tuple(detail["loc"])
+            if any(other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in details):
+                continue  # pydantic also counts a list without its wrong elements
             if name in _TAGS and loc and loc[0] == tag:
                 loc = loc[1:]  # pydantic names the union's choice
             key = (name, *loc)

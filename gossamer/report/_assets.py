@@ -22,12 +22,12 @@ h3{font-size:15px;margin:0;font-weight:600}
 .note,.empty{color:var(--soft);font-size:13px;margin:0 0 8px}
 .empty{padding:48px 0;text-align:center}
 .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px;margin:0}
-.verdict{display:flex;gap:12px;align-items:baseline;border-left:4px solid var(--good);margin-bottom:12px}
+.verdict{display:flex;gap:12px;align-items:baseline;border-left:4px solid var(--good);margin-bottom:10px}
 .verdict.parts{border-left-color:var(--bad)}
 .verdict b{color:var(--good);white-space:nowrap}.verdict.parts b{color:var(--bad)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px}
+.tiles{margin-top:20px;display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:12px}
 .tile span{display:block;color:var(--soft);font-size:13px}
-.tile strong{display:block;font-size:26px;font-weight:600;line-height:1.25;letter-spacing:-.01em}
+.tile strong{display:block;font-size:24px;font-weight:600;line-height:1.3;letter-spacing:-.01em;white-space:nowrap}
 .legend{display:flex;flex-wrap:wrap;gap:4px 22px;margin:32px 0 12px;font-size:13px;color:var(--soft)}
 .legend i,.tip i{display:inline-block;width:14px;height:3px;border-radius:2px;margin-right:7px;vertical-align:middle;
 background:currentColor}
@@ -55,7 +55,7 @@ th{font-weight:500;color:var(--soft);font-size:13px;text-align:left}
 th,td{padding:7px 14px 7px 0;border-bottom:1px solid var(--line);white-space:nowrap}
 tr:last-child td{border-bottom:0}
 .n{text-align:right}
-details{margin-top:14px}summary{cursor:pointer;font-weight:600}
+details.card{margin-top:14px}summary{cursor:pointer;font-weight:600}
 .options{columns:3 280px;column-gap:32px;margin-top:14px;font-size:13px}
 .options section{break-inside:avoid;margin-bottom:14px}
 .options h4{margin:0 0 2px;font-size:13px;color:var(--soft);font-weight:500}

@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-
-POINTS_MAX = 200
 
 _WIDTH, _HEIGHT = 560, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 34
@@ -32,10 +31,10 @@ class Series:
     high: NDArray[np.float64]  # 90th percentile
 
     @classmethod
-    def of(cls, name: str, color: int, values: NDArray[np.float64]) -> Series:
-        """Sum up values [rounds, nodes] over the nodes; NaN is what was not measured."""
+    def of(cls, name: str, color: int, values: NDArray[np.float64], points: int) -> Series:
+        """Sum up values [rounds, nodes] over the nodes, at most at `points` rounds; NaN is what was not measured."""
         measured = np.nonzero(~np.isnan(values).all(axis=1))[0]
-        places = np.linspace(0, max(0, len(measured) - 1), POINTS_MAX).round().astype(np.int64)
+        places = np.linspace(0, max(0, len(measured) - 1), points).round().astype(np.int64)
         keep = np.unique(places)[: len(measured)]
         x = measured[keep]
         rows = values[x]
@@ -66,8 +65,19 @@ class Axis:
         return self.at_first + (value - first) / (last - first) * (self.at_last - self.at_first)
 
 
-def chart(title: str, note: str, series: Sequence[Series], show: Callable[[float], str], log: bool = False) -> str:
-    """Return a figure: title, SVG, and the numbers for the pointer; `show` writes a value."""
+def chart(
+    title: str,
+    note: str,
+    series: Sequence[Series],
+    show: Callable[[float], str],
+    *,
+    log: bool = False,
+    steps: bool = False,
+) -> str:
+    """Return a figure: title, SVG, and the numbers for the pointer.
+
+    `show` writes a value; `steps` draws values that hold until the next.
+    """
     drawn = [s for s in series if len(s.x)]
     head = f'<h3>{escape(title)}</h3><p class="note">{escape(note)}</p>'
     if not drawn:
@@ -76,7 +86,7 @@ def chart(title: str, note: str, series: Sequence[Series], show: Callable[[float
     y = _y_axis(drawn, log)
     parts = [_grid(x, y, show)]
     parts += [_band(s, x, y) for s in drawn]
-    parts += [_line(s, number, x, y) for number, s in enumerate(drawn)]
+    parts += [_line(s, number, x, y, steps) for number, s in enumerate(drawn)]
     cursor = f'<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>'
     data = {
         "left": _LEFT,
@@ -85,11 +95,12 @@ def chart(title: str, note: str, series: Sequence[Series], show: Callable[[float
         "last": x.last,
         "series": [_pointer_data(s, show) for s in drawn],
     }
+    numbers = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # a name must not end the script
     return (
         f'<figure class="card chart">{head}<div class="plot">'
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(parts)}{cursor}</svg>'
         f'<div class="tip" hidden></div></div>'
-        f'<script type="application/json">{json.dumps(data, separators=(",", ":"))}</script></figure>'
+        f'<script type="application/json">{numbers}</script></figure>'
     )
 
 
@@ -145,12 +156,16 @@ def _band(s: Series, x: Axis, y: Axis) -> str:
     return "".join(shapes)
 
 
-def _line(s: Series, number: int, x: Axis, y: Axis) -> str:
+def _line(s: Series, number: int, x: Axis, y: Axis, steps: bool) -> str:
     """Draw the mean; later runs are dashed, so that an equal one beneath still shows."""
     dash = f' stroke-dasharray="6 {6 * number}"' if number else ""
     points = _points(s, s.mean, x, y)
-    dot = f'<circle class="c{s.color}" cx="{points[-1].split(",")[0]}" cy="{points[-1].split(",")[1]}" r="3"/>'
-    return f'<polyline class="mean c{s.color}"{dash} points="{" ".join(points)}"/>{dot}'
+    end_x, end_y = points[-1].split(",")
+    if steps:
+        corners = [f"{after.split(',')[0]},{before.split(',')[1]}" for before, after in pairwise(points)]
+        points = [point for pair in zip(points, [*corners, points[-1]], strict=True) for point in pair]
+    line = f'<polyline class="mean c{s.color}"{dash} points="{" ".join(points)}"/>'
+    return f'{line}<circle class="c{s.color}" cx="{end_x}" cy="{end_y}" r="3"/>'
 
 
 def _pointer_data(s: Series, show: Callable[[float], str]) -> dict[str, object]:

@@ -14,6 +14,8 @@ from gossamer.record import Run
 from gossamer.report._assets import COLORS, SCRIPT, STYLE
 from gossamer.report._chart import Series, chart
 
+_POINTS_PAGE, _POINTS_LEAST = 360, 60  # points of all lines of a chart, and of one: a page stays below 200 kB
+
 
 def page(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> str:
     """Return the whole page as HTML."""
@@ -41,7 +43,7 @@ def page(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> str:
 
 def percent(value: float) -> str:
     """Write a share: 0.9123 as 91.2 %."""
-    return "-" if math.isnan(value) else f"{value * 100:.3g} %" if 0 < value < 0.1 else f"{value * 100:.1f} %"
+    return "-" if math.isnan(value) else f"{value * 100:.3g} %"
 
 
 def compact(value: float) -> str:
@@ -73,29 +75,24 @@ def _lead(run: Run) -> str:
 
 
 def _verdict(comparison: Comparison) -> str:
-    first, second = comparison.first, comparison.second
+    first, second = _label(comparison.first), _label(comparison.second)
     if comparison.agrees:
-        what = (
-            f"{second.place} holds the same bits as {first.place} in every weight of all {second.nodes} nodes, "
-            f"after each of {comparison.rounds} rounds."
-        )
+        nodes, rounds = comparison.second.nodes, comparison.rounds
+        what = f"{second} holds the same bits as {first} in every weight of all {nodes} nodes, after {rounds} rounds."
         return f'<p class="card verdict"><b>Bit for bit</b><span>{escape(what)}</span></p>'
     if comparison.parting is None:
-        what = f"{second.place} has no rounds, or not the same nodes and layers, to compare with {first.place}."
+        what = f"{second} has no rounds, or not the same nodes and layers, to compare with {first}."
     else:
-        what = (
-            f"{second.place} parts from {first.place} after {comparison.equal_rounds} equal rounds: "
-            f"{comparison.parting}."
-        )
+        what = f"{second} parts from {first} after {comparison.equal_rounds} equal rounds: {comparison.parting}."
     return f'<p class="card verdict parts"><b>They part</b><span>{escape(what)}</span></p>'
 
 
 def _tiles(run: Run) -> str:
     final = run.final_accuracy
-    spread = f"{percent(np.nanmin(final))} .. {percent(np.nanmax(final))}" if not math.isnan(mean(final)) else "-"
+    least, greatest = (percent(float(f(final))) if not math.isnan(mean(final)) else "-" for f in (np.nanmin, np.nanmax))
     tiles = {
         "final accuracy, mean": percent(mean(final)),
-        "over the nodes": spread,
+        "its range over the nodes": f"{least.removesuffix(' %')} .. {greatest}",
         "sent by a node": size(run.bytes_sent / run.nodes),
         "frames lost": _lost(run),
         "time": f"{run.info['seconds']:.1f} s",
@@ -120,14 +117,16 @@ def _legend(runs: Sequence[Run]) -> str:
 
 
 def _charts(runs: Sequence[Run]) -> str:
+    points = max(_POINTS_LEAST, _POINTS_PAGE // len(runs))
+
     def series(name: str) -> list[Series]:
-        return [Series.of(_label(run), i % COLORS, _values(run, name)) for i, run in enumerate(runs)]
+        return [Series.of(_label(run), i % COLORS, _values(run, name), points) for i, run in enumerate(runs)]
 
     charts = [
         chart("Accuracy", "share of test samples predicted right", series("accuracy"), percent),
         chart("Training loss", "cross-entropy, mean over a round's steps", series("train_loss"), compact),
         chart("Bytes sent", "by a node since the start, frame headers included", series("bytes_sent"), size),
-        chart("Learning rate", "used in the round", series("lr"), compact, log=True),
+        chart("Learning rate", "used in the round", series("lr"), compact, log=True, steps=True),
     ]
     return f'<div class="charts">{"".join(charts)}</div>'
 

@@ -33,9 +33,13 @@ class Draws:
 
     def take(self, count: int) -> NDArray[np.uint32]:
         """Return the next `count` draws."""
-        index = np.arange(self.index, self.index + count, dtype=np.int64)
+        first, last = self.index // 4, -(-(self.index + count) // 4)
+        block = np.arange(first, last, dtype=np.uint64)  # whole blocks of four draws, SPEC.md 2.1
+        stream, round_ = (np.full_like(block, word) for word in (Stream.TOPOLOGY, self.round_))
+        words = np.stack(rng.philox((block, stream, round_, np.zeros_like(block)), self.seed), axis=1)
+        start = self.index - 4 * first
         self.index += count
-        return rng.draws(self.seed, Stream.TOPOLOGY, self.round_, 0, index)
+        return words.ravel()[start : start + count].astype(np.uint32)
 
 
 def generate(kind: str, nodes: int, draws: Draws, **parameters: Any) -> Links:
