@@ -28,9 +28,9 @@ from gossamer.spec.policies import POLICIES, Memory, Round, fresh_memory, sharpe
 from gossamer.spec.settings import Settings
 from gossamer.spec.sharing import Messages, Parts, encode, fragments, frame_overhead
 from gossamer.spec.units import Unit, Units
+from twin_sim.state import StateFile
 
 _CHUNK_NODES = 128  # nodes trained together: wide enough for numpy, small enough for the cache
-_STATE_FILE = "numpy.npz"
 _COUNTERS = (
     *(name for name in METRIC_WORDS if name.split("_")[0] in {"frames", "bytes", "messages", "dropped"}),
     "frames_lost",
@@ -103,7 +103,7 @@ class LockstepPlace:
     def __init__(self, job: Job, run_dir: Path, threads: int | None = None) -> None:
         self._settings = settings = Settings.from_words(job.config)
         self._plan = job.plan
-        self._state_path = run_dir / "state" / _STATE_FILE
+        self._state = StateFile(run_dir / "state" / "numpy.npz")
         self._model = nn.Model(settings.dims)
         unit = settings.unit if settings.policy is PolicyKind.GIST else Unit.PARAMETER
         self._units = Units(self._model, unit)
@@ -111,6 +111,7 @@ class LockstepPlace:
         self._samples = _Samples.of(job, settings)
         self._test = to_float(job, job.test_x)[:, :, None], job.test_y.astype(np.int64)[:, None]
         self._pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
+        self._graph: I64 | None = None  # the peers of the round, before anybody is told
         self._begin()
 
     @property
@@ -165,11 +166,12 @@ class LockstepPlace:
 
     def _tell_peers(self, number: int, present: Bool) -> None:
         """Give the present nodes their peer list; where it changed, what counts its places starts anew."""
-        told = np.full_like(self._peers, -1)
-        for node, peers in enumerate(self._plan.peers(number)):
-            told[: len(peers), node] = peers
-        changed = present & (told != self._peers).any(axis=0)
-        self._peers[:, changed] = told[:, changed]
+        if not self._plan.constant or self._graph is None:
+            self._graph = np.full_like(self._peers, -1)
+            for node, peers in enumerate(self._plan.peers(number)):
+                self._graph[: len(peers), node] = peers
+        changed = present & (self._graph != self._peers).any(axis=0)
+        self._peers[:, changed] = self._graph[:, changed]
         for counts in (self._memory.send_counts, self._memory.cursor):
             if counts is not None:
                 counts[..., changed] = 0
@@ -459,26 +461,17 @@ class LockstepPlace:
 
     def save(self) -> None:
         """Write the state to the run folder, whole or not at all."""
-        self._state_path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._state_path.with_suffix(".tmp")
-        with partial.open("wb") as file:
-            np.savez(file, rounds_done=self._rounds_done, allow_pickle=False, **self._arrays())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._state_path)
+        self._state.save({"rounds_done": np.array(self._rounds_done), **self._arrays()})
 
     def start(self, committed: int) -> int:
         """Begin, or continue the run that has `committed` rounds on record; return the rounds that stand."""
         self._begin()
-        if not committed or not self._state_path.exists():
+        stored = self._state.load() if committed else None
+        if stored is None or int(stored["rounds_done"]) > committed:
             return 0
-        with np.load(self._state_path) as stored:
-            done = int(stored["rounds_done"])
-            if done > committed:
-                return 0
-            self._restore({name: stored[name] for name in stored.files})
-        self._rounds_done = done
-        return done
+        self._restore(stored)
+        self._rounds_done = int(stored["rounds_done"])
+        return self._rounds_done
 
     def _restore(self, stored: dict[str, np.ndarray]) -> None:
         self._w, self._velocity = stored["w"], stored.get("velocity")

@@ -116,6 +116,12 @@ class Plan:
             case _:
                 return _neighbours(self.topology, self.nodes, self.seed, round_ if self.topology.changes else 0)
 
+    @property
+    def constant(self) -> bool:
+        """Whether every round has the same peers."""
+        fixed = self.policy in (PolicyKind.LOCAL, PolicyKind.FEDAVG, PolicyKind.EPIDEMIC)
+        return fixed or (self.policy is not PolicyKind.GOSSIPFL and not self.topology.changes)
+
     @cached_property
     def peers_max(self) -> int:
         """The length of the longest peer list of the run."""
