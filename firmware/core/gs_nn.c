@@ -70,8 +70,8 @@ static uint32_t widest_output(const gs_nn_t *nn)
     return widest;
 }
 
-/* Scratch: the input of every layer and the logits, [B][d_l] each; two buffers for dz, [B][widest output];
-   then a tile of inputs, [widest][TILE], and one of outputs, [widest output][TILE]. */
+/* Scratch: the input of every layer and the logits, [B][d_l] each, which on the way back give their places to the
+   gradients by them; then a tile of inputs, [widest][TILE], and one of outputs, [widest output][TILE]. */
 static size_t values_floats(const gs_nn_t *nn, uint32_t batch)
 {
     size_t sum = 0;
@@ -83,8 +83,7 @@ static size_t values_floats(const gs_nn_t *nn, uint32_t batch)
 
 size_t gs_nn_scratch_floats(const gs_nn_t *nn, uint32_t batch)
 {
-    return values_floats(nn, batch) + 2 * (size_t)batch * widest_output(nn) +
-           TILE * ((size_t)gs_nn_widest(nn) + widest_output(nn));
+    return values_floats(nn, batch) + TILE * ((size_t)gs_nn_widest(nn) + widest_output(nn));
 }
 
 void gs_nn_init(const gs_nn_t *nn, uint32_t init, const uint32_t seed[2], float *w)
@@ -261,6 +260,22 @@ static float *forward(const gs_nn_t *nn, const float *w, uint32_t batch, float *
     return x;
 }
 
+/* Turn the inputs x[B][in] of a layer into the gradient by what came before their ReLU, from dz[B][out] (SPEC.md 3.6).
+   A few samples at a time, which `tiles` holds until x is no longer needed. */
+static void backward(const float *weights, const float *dz, float *x, uint32_t batch, uint32_t fan_in, uint32_t fan_out,
+                     float *tiles)
+{
+    for (uint32_t first = 0; first < batch; first += TILE) {
+        const uint32_t here = batch - first < TILE ? batch - first : TILE;
+        const product_t product = {tiles, NULL, dz + (size_t)first * fan_out, weights, fan_in, 1, fan_out, fan_in, fan_out};
+        multiply(&product, here, fan_in);
+        float *inputs = x + (size_t)first * fan_in;
+        for (size_t i = 0; i < (size_t)here * fan_in; ++i) {
+            inputs[i] = inputs[i] > 0.0f ? tiles[i] : 0.0f;
+        }
+    }
+}
+
 /* Loss of one sample. z[classes] becomes its exponentials, *sum theirs, *best the predicted class (SPEC.md 3.5). */
 static float softmax_loss(float *z, uint32_t classes, uint32_t label, float *sum, uint32_t *best)
 {
@@ -286,9 +301,7 @@ float gs_nn_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samp
                      uint32_t batch, float *g, float *scratch)
 {
     float *values = scratch;
-    float *dz = values + values_floats(nn, batch);
-    float *dx = dz + (size_t)batch * widest_output(nn);
-    float *tiles = dx + (size_t)batch * widest_output(nn);
+    float *tiles = values + values_floats(nn, batch);
     for (uint32_t s = 0; s < batch; ++s) {
         read_sample(samples, rows[s], nn->dims[0], values + (size_t)s * nn->dims[0]);
     }
@@ -305,16 +318,16 @@ float gs_nn_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samp
         loss = loss + softmax_loss(z, classes, label, &sum, &best);
         for (uint32_t i = 0; i < classes; ++i) {
             const float p = z[i] / sum;
-            dz[(size_t)s * classes + i] = (i == label ? p - 1.0f : p) * inv;
+            z[i] = (i == label ? p - 1.0f : p) * inv;
         }
     }
 
-    float *x = logits;
+    float *dz = logits;
     for (uint32_t l = nn->layers; l-- > 0;) {
         const uint32_t fan_in = nn->dims[l];
         const uint32_t fan_out = nn->dims[l + 1];
         const uint32_t at = gs_nn_offset(nn, l);
-        x -= (size_t)batch * fan_in;
+        float *x = dz - (size_t)batch * fan_in;
         const product_t of_weights = {g + at, NULL, dz, x, fan_in, fan_out, 1, fan_in, batch};
         multiply(&of_weights, fan_out, fan_in);
         float *g_bias = g + at + (size_t)fan_in * fan_out;
@@ -325,15 +338,9 @@ float gs_nn_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samp
             }
         }
         if (l > 0) {
-            const product_t of_inputs = {dx, NULL, dz, w + at, fan_in, 1, fan_out, fan_in, fan_out};
-            multiply(&of_inputs, batch, fan_in);
-            for (size_t i = 0; i < (size_t)batch * fan_in; ++i) {
-                dx[i] = x[i] > 0.0f ? dx[i] : 0.0f;
-            }
-            float *swap = dz;
-            dz = dx;
-            dx = swap;
+            backward(w + at, dz, x, batch, fan_in, fan_out, tiles);
         }
+        dz = x;
     }
     return loss / (float)batch;
 }
@@ -358,7 +365,7 @@ void gs_nn_evaluate(const gs_nn_t *nn, const float *w, const gs_samples_t *sampl
                     uint32_t first, uint32_t count, float *loss, uint32_t *correct, float *scratch)
 {
     float *values = scratch;
-    float *tiles = values + values_floats(nn, count) + 2 * (size_t)count * widest_output(nn);
+    float *tiles = values + values_floats(nn, count);
     const uint32_t classes = nn->dims[nn->layers];
     for (uint32_t s = 0; s < count; ++s) {
         const uint32_t row = rows ? rows[s] : first + s;
