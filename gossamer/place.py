@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 class Row(TypedDict):
     """Record one node in one round: the words of METRICS (SPEC.md 10.3) and what only the harness sees.
 
-    An absent node has `present` False, the CRCs of its frozen weights, losses NaN, and counters and counts 0.
+    An absent node has `present` False, the CRCs of its frozen weights, losses and rate NaN, and counters and counts 0.
     """
 
     node: int

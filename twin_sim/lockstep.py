@@ -428,7 +428,7 @@ class LockstepPlace:
             "test_loss": np.where(state.present, test_loss, np.float32(np.nan)),
             "test_correct": test_correct,
             "test_count": tested,
-            "lr": rate,
+            "lr": np.where(state.present, rate, np.float32(np.nan)),
             **result.counters,
             "diverged": result.diverged.astype(np.int64),
         }

@@ -39,7 +39,7 @@ from gossamer.spec.wire import Frame, Reassembler, fragment_message, pack_frame,
 
 _ROUTE = struct.Struct("<xBxxHHII")  # type, src, dst, round, seq of a header
 _ABSENT: dict[str, Any] = {
-    name: float("nan") if name.endswith("loss") else 0.0 if kind == "f" else 0
+    name: float("nan") if kind == "f" else 0
     for name, kind in METRIC_WORDS.items()
     if name not in ("round", "weights_crc")
 }
