@@ -141,7 +141,6 @@ def main(arguments: list[str] | None = None) -> int:
         hint = f"; see {context.command_path} --help" if context else ""
         return _fail(f"{error.format_message().rstrip('.')}{hint}")
     except (typer.Abort, KeyboardInterrupt):
-        print("aborted", file=sys.stderr)
         return INTERRUPTED_EXIT
     except GossamerError as error:
         return _fail(str(error))

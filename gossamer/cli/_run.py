@@ -55,6 +55,7 @@ class Stop:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
+            print("aborted", file=sys.stderr, flush=True)
             raise KeyboardInterrupt
         self.requested = True
         print("\nstopping after this round; once more to abort", file=sys.stderr, flush=True)
@@ -129,9 +130,9 @@ def choose_engine(request: RunRequest, folder: Path) -> str:
         return request.engine
     if request.resume and is_run(folder):
         return recorded_engine(folder)
-    import twin_sim
+    from gossamer import native
 
-    return "native" if twin_sim.native_available() else "numpy"
+    return "native" if native.available() else "numpy"
 
 
 def default_folder(name: str, resume: bool) -> Path:

@@ -174,14 +174,14 @@ class Plan:
         low, high = self.bandwidth_kbps
         node = np.asarray(a, np.int64) | np.asarray(b, np.int64) << 16
         draw = rng.draws(self.seed, Stream.BANDWIDTH, 0, node, 0)
-        return low + rng.below(draw, high - low + 1).astype(np.int64)
+        return low + np.asarray(rng.below(draw, high - low + 1), np.int64)
 
     def lost(self, src: ArrayLike, dst: ArrayLike, round_: int, seq: ArrayLike) -> NDArray[np.bool_]:
         """Tell which data frames the links lose (SPEC.md 7.5); arguments broadcast."""
         src, dst, seq = np.broadcast_arrays(np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(seq))
         if not self.loss24:
             return np.zeros(src.shape, np.bool_)
-        return rng.chance(rng.draws(self.seed, Stream.LINK, round_, src | dst << 16, seq), self.loss24)
+        return np.asarray(rng.chance(rng.draws(self.seed, Stream.LINK, round_, src | dst << 16, seq), self.loss24))
 
     def delivery_key(self, src: ArrayLike, round_: int) -> NDArray[np.int64]:
         """Return what arrivals of a round are sorted by, before their sequence number (SPEC.md 7.6)."""
