@@ -12,9 +12,13 @@ import pytest
 
 import models
 import twin_sim
+from gossamer.compare import Parting, compare
 from gossamer.experiment import load_experiment
 from gossamer.job import Job
 from gossamer.place import Row
+from gossamer.record import Recorder, Run, read_run
+from gossamer.spec import rng
+from gossamer.spec.constants import Stream
 from tests.conformance.random_experiments import BITS, POLICIES, SCHEDULES, random_experiment, to_toml
 
 PLACES = {"numpy": ("sim", "numpy"), "native": ("sim", "native"), "host": ("host", "auto")}
@@ -98,16 +102,74 @@ def test_random_experiments(seed: int, tmp_path: Path) -> None:
     assert_equal_everywhere(random_experiment(seed), tmp_path)
 
 
-def test_a_planted_bit_is_found(tmp_path: Path) -> None:
-    """Flip one weight's last bit before round 3 in one engine: round, node and tensor must be named."""
-    job = prepare(combination("gist", 32, "constant"), tmp_path)
-    honest = run(job, "native", tmp_path)
+# --- a difference of one bit must be found ----------------------------------------------------------------------------
 
+
+def recorded(job: Job, name: str, folder: Path, tamper: Callable[[Any, int], None] | None = None) -> Run:
+    where, engine = PLACES[name]
+    with Recorder.create(folder / f"run-{name}", job.experiment, where, engine) as recorder:
+        for rows in run(job, name, folder, tamper):
+            recorder.append(rows)
+    return read_run(folder / f"run-{name}")
+
+
+def planted(folder: Path, tamper: Callable[[Any, int], None]) -> Parting | None:
+    """Compare an honest run of the firmware with a tampered one of the specification."""
+    tables = combination("local", 32, "constant")
+    job = prepare(tables, folder)
+    (comparison,) = compare([recorded(job, "native", folder), recorded(job, "numpy", folder, tamper)])
+    return comparison.parting
+
+
+def test_nothing_planted_nothing_found(tmp_path: Path) -> None:
+    assert planted(tmp_path, lambda place, number: None) is None
+
+
+def test_the_last_bit_of_one_float_is_found(tmp_path: Path) -> None:
     def flip(place: Any, number: int) -> None:
         if number == 3:
-            bits = place._w.view(np.uint32)
-            bits[64 * 32 + 5, 2] ^= 1  # bias 5 of layer 0, node 2
+            # The weight of the first pixel, which no digit ever inks: no gradient moves it, nothing hides the bit.
+            place._w.view(np.uint32)[64 * 7, 2] ^= 1
 
-    tampered = run(job, "numpy", tmp_path, flip)
-    difference = first_difference(honest, tampered)
-    assert difference is not None and difference.startswith("round 3 ")
+    assert planted(tmp_path, flip) == Parting(3, 2, "layer 1 weights", 1)
+
+
+def test_one_random_counter_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = rng.draws
+
+    def draws(seed: int, stream: int, round_: Any, node: Any, index: Any) -> Any:
+        words = honest(seed, stream, round_, node, index)
+        if stream == Stream.BATCH and round_ == 2:
+            shifted = honest(seed, stream, round_, node, np.asarray(index) + 1)
+            words = np.where(np.asarray(node) == 4, shifted, words)
+        return words
+
+    monkeypatch.setattr(rng, "draws", draws)
+    found = planted(tmp_path, lambda place, number: None)
+    assert found is not None
+    assert (found.round, found.node, found.nodes) == (2, 4, 1)
+
+
+# --- a run that was interrupted ends with the same bits --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("policy", ["gist", "topk", "fedavg"])
+def test_a_continued_run_ends_with_the_same_bits(name: str, policy: str, tmp_path: Path) -> None:
+    tables = combination(policy, 4, "adastair+adaloss")
+    tables["churn"] = {"away": 0.3, "span": 2}
+    tables["train"]["momentum"] = 0.5
+    if policy != "topk":
+        tables["policy"]["error_feedback"] = True
+    job = prepare(tables, tmp_path)
+    whole = run(job, name, tmp_path)
+    where, engine = PLACES[name]
+    folder = tmp_path / "interrupted"
+    with twin_sim.open_place(job, where, engine, folder, threads=2) as place:
+        place.start(0)
+        rows = [place.round(number) for number in range(3)]
+        place.save()
+    with twin_sim.open_place(job, where, engine, folder, threads=2) as place:
+        assert place.start(3) == 3
+        rows += [place.round(number) for number in range(3, 5)]
+    assert first_difference(whole, rows) is None
