@@ -1,0 +1,54 @@
+# Every command sets itself up: .venv is made and filled when it is missing or pyproject.toml changed.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint types generated format bench clean setup setup-dev
+.NOTPARALLEL:
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+FIRMWARE_C = $(shell find firmware -name '*.[ch]')
+PYTEST_OPTIONS ?= -q
+
+help: ## Print what there is to make
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+		printf 'make %-10s %s\n' "$$name" "$$what"; done
+
+demo: setup ## Run one experiment as a simulation and as firmware processes, and compare them bit by bit
+	@rm -rf runs/demo-sim runs/demo-host
+	gossamer run examples/digits_gist.toml --on sim --engine numpy --out runs/demo-sim </dev/null
+	gossamer run examples/digits_gist.toml --on host --out runs/demo-host </dev/null
+	gossamer compare runs/demo-sim runs/demo-host --report runs/demo.html </dev/null
+
+test: setup-dev ## Run the tests
+	python -m pytest $(PYTEST_OPTIONS) </dev/null
+
+test-all: setup-dev ## Run the tests, the slow ones too
+	python -m pytest $(PYTEST_OPTIONS) -m '' </dev/null
+
+lint: setup-dev ## Check style and layout
+	ruff check
+	ruff format --check
+	clang-format --dry-run -Werror $(FIRMWARE_C)
+
+types: setup-dev ## Check types
+	mypy
+
+generated: setup-dev ## Check that generated files are up to date
+	python -m codegen.spec_headers --check
+
+format: setup-dev ## Lay out Python and C, and write generated files
+	ruff check --fix --exit-zero
+	ruff format
+	python -m codegen.spec_headers
+	clang-format -i $(FIRMWARE_C)
+
+bench: setup ## Run the benchmarks
+	@set -e; for file in benchmarks/*.py; do echo "$$file"; python "$$file" </dev/null; done
+
+clean: ## Remove what make made; your runs stay
+	rm -rf .venv build dist runs/demo-sim runs/demo-host runs/demo.html .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup:
+	@scripts/setup base
+
+setup-dev:
+	@scripts/setup dev
