@@ -1,1 +1,4 @@
-"""The executable specification: what SPEC.md says, in numpy float32. Imports nothing but the standard library and numpy."""
+"""The executable specification: what SPEC.md says, in numpy float32.
+
+Imports nothing but the standard library and numpy.
+"""

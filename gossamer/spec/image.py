@@ -25,11 +25,17 @@ _HEADER = struct.Struct("<IHHII")
 _WORDS = struct.Struct("<" + "".join({"u": "I", "f": "f"}[kind] for kind in CONFIG_WORDS.values()))
 
 
+def _dtype(feature_type: int) -> np.dtype[Any]:
+    return np.dtype({FeatureType.U8: "u1", FeatureType.F32: "<f4"}[FeatureType(feature_type)])
+
+
 def _samples(x: NDArray[Any], y: NDArray[Any], feature_type: int) -> bytes:
     """Return labels, zero bytes up to a multiple of 4, then features row by row."""
-    dtype = np.uint8 if feature_type == FeatureType.U8 else np.dtype("<f4")
+    dtype = _dtype(feature_type)
     if len(x) != len(y) or x.dtype != dtype:
-        raise ValueError(f"{len(x)} rows of {x.dtype} for {len(y)} labels; features must be {np.dtype(dtype)}")
+        raise ValueError(f"{len(x)} rows of {x.dtype} for {len(y)} labels; features must be {dtype}")
+    if len(y) and not 0 <= y.min() <= y.max() <= 255:
+        raise ValueError(f"labels from {y.min()} to {y.max()}; they are bytes, 0 to 255")
     labels = y.astype(np.uint8).tobytes()
     return labels + bytes(-len(labels) % 4) + np.ascontiguousarray(x).tobytes()
 
@@ -38,9 +44,12 @@ def build_image(config: Mapping[str, int | float], test_x: NDArray[Any], test_y:
     """Return the image of an experiment; `test_x` is [n, d0] as stored, `test_y` [n]."""
     if set(config) != set(CONFIG_WORDS):
         raise ValueError(f"words missing or unknown: {sorted(set(config) ^ set(CONFIG_WORDS))}")
+    if test_x.shape != (config["test_count"], config["dim0"]):
+        raise ValueError(f"test features are {test_x.shape}, not [test_count, dim0] of the config")
     words = _WORDS.pack(*(config[name] for name in CONFIG_WORDS))
     body = words + _samples(test_x, test_y, int(config["feature_type"]))
-    return _HEADER.pack(IMAGE_MAGIC, SPEC_VERSION, WIRE_VERSION, IMAGE_HEADER_BYTES + len(body), zlib.crc32(body)) + body
+    total_bytes = IMAGE_HEADER_BYTES + len(body)
+    return _HEADER.pack(IMAGE_MAGIC, SPEC_VERSION, WIRE_VERSION, total_bytes, zlib.crc32(body)) + body
 
 
 def parse_image(image: bytes) -> tuple[dict[str, int | float], NDArray[Any], NDArray[np.uint8]]:
@@ -58,13 +67,14 @@ def parse_image(image: bytes) -> tuple[dict[str, int | float], NDArray[Any], NDA
         if found != expected:
             raise MalformedError(f"the image's {what} is {found}, not {expected}")
     config = dict(zip(CONFIG_WORDS, _WORDS.unpack_from(image, IMAGE_HEADER_BYTES), strict=True))
-    count, width = int(config["test_count"]), int(config["dim0"])
+    count, width, feature_type = (int(config[name]) for name in ("test_count", "dim0", "feature_type"))
+    if feature_type not in FEATURE_BYTES:
+        raise MalformedError(f"the image's feature_type is {feature_type}, not one of {sorted(FEATURE_BYTES)}")
     at = IMAGE_HEADER_BYTES + _WORDS.size
     features_at = at + count + (-count % 4)
-    if len(image) != features_at + count * width * FEATURE_BYTES[int(config["feature_type"])]:
+    if len(image) != features_at + count * width * FEATURE_BYTES[feature_type]:
         raise MalformedError(f"the image does not hold {count} test samples of {width} features")
-    dtype = np.uint8 if config["feature_type"] == FeatureType.U8 else np.dtype("<f4")
-    features = np.frombuffer(image, dtype, count * width, features_at).reshape(count, width)
+    features = np.frombuffer(image, _dtype(feature_type), count * width, features_at).reshape(count, width)
     return config, features, np.frombuffer(image, np.uint8, count, at)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Self
 
 from gossamer.spec.constants import METRIC_WORDS, SEGMENT_HEADER_BYTES
@@ -76,31 +77,58 @@ class Provision:
     offset: int
     piece: bytes
 
+    _LAYOUT: ClassVar[struct.Struct] = struct.Struct("<II")
+
     def pack(self) -> bytes:
         """Return the payload."""
-        return struct.pack("<II", self.total_bytes, self.offset) + self.piece
+        return self._LAYOUT.pack(self.total_bytes, self.offset) + self.piece
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Self:
+        """Read a payload."""
+        piece = payload[cls._LAYOUT.size :]
+        total_bytes, offset = _unpack(cls._LAYOUT, payload[: cls._LAYOUT.size], cls.__name__)
+        if offset + len(piece) > total_bytes:
+            raise MalformedError(f"Provision: {len(piece)} bytes at {offset} of {total_bytes}")
+        return cls(total_bytes, offset, piece)
 
 
 @dataclass(frozen=True)
-class Peers:
-    """List a node's neighbours."""
+class _Ascending:
+    """Pack a list of ascending 16-bit numbers."""
 
-    ids: tuple[int, ...]
+    numbers: tuple[int, ...]
 
     def pack(self) -> bytes:
         """Return the payload."""
-        return struct.pack(f"<H{len(self.ids)}H", len(self.ids), *self.ids)
+        return struct.pack(f"<H{len(self.numbers)}H", len(self.numbers), *self.numbers)
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Self:
+        """Read a payload."""
+        count = int.from_bytes(payload[:2], "little")
+        count, *numbers = _unpack(struct.Struct(f"<H{count}H"), payload, cls.__name__)
+        if any(a >= b for a, b in pairwise(numbers)):
+            raise MalformedError(f"{cls.__name__}: {numbers} are not ascending")
+        return cls(tuple(numbers))
 
 
 @dataclass(frozen=True)
-class Pull:
-    """Ask a peer for segments."""
+class Peers(_Ascending):
+    """List the ids of a node's neighbours."""
 
-    segments: tuple[int, ...]
 
-    def pack(self) -> bytes:
-        """Return the payload."""
-        return struct.pack(f"<H{len(self.segments)}H", len(self.segments), *self.segments)
+@dataclass(frozen=True)
+class Pull(_Ascending):
+    """Ask a peer for segments, one at least."""
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Self:
+        """Read a payload."""
+        pull = super().parse(payload)
+        if not pull.numbers:
+            raise MalformedError("Pull: no segment")
+        return pull
 
 
 @dataclass(frozen=True)
@@ -162,14 +190,18 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Failure:
-    """Carry a node's error."""
+    """Carry a node's error (ERROR)."""
 
     code: int
     text: str
+
+    def pack(self) -> bytes:
+        """Return the payload."""
+        return struct.pack("<i", self.code) + self.text.encode()
 
     @classmethod
     def parse(cls, payload: bytes) -> Self:
         """Read a payload."""
         if len(payload) < 4:
-            raise MalformedError(f"ERROR: {len(payload)} bytes")
+            raise MalformedError(f"Failure: {len(payload)} bytes; its code has 4")
         return cls(struct.unpack_from("<i", payload)[0], payload[4:].decode("utf-8", "replace"))

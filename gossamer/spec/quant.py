@@ -26,17 +26,20 @@ def scale_of(v: F32, bits: int, where: NDArray[np.bool_] | None = None) -> F32:
 
     0 for 32 and 16 bits, which need none, and where nothing counts.
     """
-    size = np.abs(v) if where is None else np.where(where, np.abs(v), np.float32(0))
     if bits >= 16 or not len(v):
         return np.zeros(v.shape[1:], np.float32)
+    size = np.abs(v) if where is None else np.where(where, np.abs(v), np.float32(0))
+    scale: F32
     if bits == 1:
         count = np.full(v.shape[1:], len(v)) if where is None else where.sum(axis=0)
-        total = np.float32(0) + np.add.accumulate(size, axis=0, dtype=np.float32)[-1]
-        return total / np.maximum(count, 1).astype(np.float32)
-    return size.max(axis=0) / np.float32(_greatest(bits))
+        total = np.add.accumulate(size, axis=0, dtype=np.float32)[-1]  # a value that does not count adds +0
+        scale = total / np.maximum(count, 1).astype(np.float32)
+    else:
+        scale = size.max(axis=0) / np.float32(_greatest(bits))
+    return scale
 
 
-def quantize(v: F32, scale: F32, bits: int) -> NDArray[Any]:
+def quantize(v: F32, scale: F32 | np.float32, bits: int) -> NDArray[Any]:
     """Return the fields of `v` [n, ...] as whole numbers: uint32, uint16, int8 (8, 4, 2 bits) or uint8 (1 bit)."""
     v = np.ascontiguousarray(v, np.float32)
     if bits == 32:
@@ -52,7 +55,7 @@ def quantize(v: F32, scale: F32, bits: int) -> NDArray[Any]:
     return np.where(scale == 0, np.float32(0), fields).astype(np.int8)
 
 
-def dequantize(fields: NDArray[Any], scale: F32, bits: int) -> F32:
+def dequantize(fields: NDArray[Any], scale: F32 | np.float32, bits: int) -> F32:
     """Return what a receiver reads, float32 of the shape of `fields`."""
     if bits == 32:
         return fields.view(np.float32)
@@ -79,7 +82,7 @@ def pack(fields: NDArray[Any], bits: int) -> bytes:
 def unpack(data: bytes, count: int, bits: int) -> NDArray[Any]:
     """Return the fields [count] of packed bytes, as `quantize` gives them.
 
-    Raises MalformedError where the length, a spare bit or a field is not what `pack` writes.
+    Raises MalformedError where the length, a spare bit or a field (-2^(bits-1)) is not what `pack` writes.
     """
     if len(data) != packed_bytes(count, bits):
         raise MalformedError(f"{count} values of {bits} bits take {packed_bytes(count, bits)} bytes, not {len(data)}")
@@ -90,8 +93,9 @@ def unpack(data: bytes, count: int, bits: int) -> NDArray[Any]:
         flat = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
         if flat[count * bits :].any():
             raise MalformedError("a spare bit after the last value is set")
-        raw = (flat[: count * bits].reshape(count, bits) << np.arange(bits, dtype=np.uint8)).sum(axis=1)
-        fields = raw.astype(np.uint8) if bits == 1 else (raw - ((raw >> (bits - 1)) << bits).astype(np.int64)).astype(np.int8)
+        places = flat[: count * bits].reshape(count, bits) << np.arange(bits, dtype=np.uint8)
+        raw, sign = places.sum(axis=1, dtype=np.int16), np.int16(1 << (bits - 1))
+        fields = raw.astype(np.uint8) if bits == 1 else ((raw ^ sign) - sign).astype(np.int8)
     if bits in (8, 4, 2) and (fields < -_greatest(bits)).any():
         raise MalformedError("a value is below the least of its range")
     return fields

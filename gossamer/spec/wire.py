@@ -10,8 +10,10 @@ from gossamer.spec.constants import (
     DATA_TYPE_MIN,
     HEADER_BYTES,
     KEY_BYTES,
+    MTU_MAX,
     MTU_MIN,
     REPLAY_WINDOW,
+    SEGMENT_HEADER_BYTES,
     TAG_BYTES,
     WIRE_VERSION,
 )
@@ -19,6 +21,8 @@ from gossamer.spec.errors import FrameError
 
 _HEADER = struct.Struct("<BBBBHHIIHHH")
 _TAGGED = 1
+MESSAGE_BYTES_MAX = SEGMENT_HEADER_BYTES + 2**21 + 2**26  # all of 2^24 parameters: a bitmap, 32 bits each
+_FULL = 254  # bytes of a COBS block that implies no zero
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,8 @@ def fragment_message(
     type_: int, src: int, dst: int, round_: int, first_seq: int, payload: bytes, mtu: int, auth: bool
 ) -> list[Frame]:
     """Cut a message into frames of at most `mtu` bytes, with consecutive sequence numbers."""
-    if mtu < MTU_MIN:
-        raise ValueError(f"an MTU of {mtu} bytes; the least is {MTU_MIN}")
+    if not MTU_MIN <= mtu <= MTU_MAX:
+        raise ValueError(f"an MTU of {mtu} bytes; it must be {MTU_MIN} to {MTU_MAX}")
     room = mtu - HEADER_BYTES - (TAG_BYTES if auth else 0)
     pieces = [payload[at : at + room] for at in range(0, len(payload), room)] or [b""]
     return [
@@ -95,19 +99,12 @@ def cobs_encode(data: bytes) -> bytes:
     Source: Cheshire and Baker, "Consistent overhead byte stuffing", SIGCOMM 1997.
     """
     out = bytearray()
-    *runs, last = data.split(b"\0")
-    for run in runs:  # each ends with a zero byte, which its last block implies
-        full, rest = divmod(len(run), 254)
-        out += _full_blocks(run, full) + bytes([rest + 1]) + run[254 * full :]
-    full, rest = divmod(len(last), 254)
-    out += _full_blocks(last, full)
-    if rest or not full:
-        out += bytes([rest + 1]) + last[254 * full :]
-    return bytes(out)
-
-
-def _full_blocks(run: bytes, count: int) -> bytes:
-    return b"".join(b"\xff" + run[254 * k : 254 * (k + 1)] for k in range(count))
+    for run in data.split(b"\0"):  # between two runs stands a zero, which the last block of the first implies
+        for at in range(0, len(run) + 1, _FULL):
+            block = run[at : at + _FULL]
+            out += bytes([len(block) + 1]) + block
+    whole = len(run) and len(run) % _FULL == 0
+    return bytes(out[:-1] if whole else out)  # nothing need follow a last block that is full
 
 
 def cobs_decode(data: bytes) -> bytes:
@@ -120,14 +117,14 @@ def cobs_decode(data: bytes) -> bytes:
             raise FrameError("garbage", "bytes that are not COBS")
         out += run
         at += code
-        if code != 255 and at < len(data):
+        if code != _FULL + 1 and at < len(data):
             out.append(0)
     return bytes(out)
 
 
 def cobs_bytes_max(data_bytes: int) -> int:
     """Return the most bytes that the encoding of so many bytes takes, without the delimiter."""
-    return data_bytes + 1 + data_bytes // 254
+    return data_bytes + 1 + data_bytes // _FULL
 
 
 @dataclass
@@ -165,66 +162,100 @@ class CobsStream:
         if not piece and not skipping:
             return None
         try:
-            if not skipping:
-                return cobs_decode(piece)
+            frame = cobs_decode(piece)
         except FrameError:
-            pass
-        self.garbage += 1
-        return None
+            skipping = True
+        if skipping or len(frame) > self.max_frame_bytes:
+            self.garbage += 1
+            return None
+        return frame
 
 
 @dataclass
 class ReplayWindow:
-    """Refuse sequence numbers seen before, or too old to tell (SPEC.md 9.4)."""
+    """Tell sequence numbers of one source that were seen before, or are too old to tell (SPEC.md 9.4).
+
+    Noting a number is its own step: a frame that another check refuses leaves no trace.
+    """
 
     _greatest: int = 0
     _seen: int = 0  # bit d: greatest - d was seen
 
-    def accept(self, seq: int) -> bool:
-        """Tell whether `seq` is new, and remember it."""
+    def is_new(self, seq: int) -> bool:
+        """Whether `seq` may be taken."""
+        behind = self._greatest - seq
+        return behind < 0 or (behind < REPLAY_WINDOW and not self._seen >> behind & 1)
+
+    def note(self, seq: int) -> None:
+        """Remember a number that is new."""
         ahead = seq - self._greatest
         if ahead > 0:
-            self._seen = (self._seen << min(ahead, REPLAY_WINDOW) | 1) & ((1 << REPLAY_WINDOW) - 1)
+            self._seen = (self._seen << min(ahead, REPLAY_WINDOW)) & ((1 << REPLAY_WINDOW) - 1)
             self._greatest = seq
-            return True
-        bit = 1 << -ahead
-        if -ahead >= REPLAY_WINDOW or self._seen & bit:
-            return False
-        self._seen |= bit
-        return True
+        self._seen |= 1 << (self._greatest - seq)
+
+
+@dataclass
+class _Open:
+    fragments: int
+    received: int
+    payload: bytearray
 
 
 @dataclass
 class Reassembler:
-    """Put fragments together, in bounded memory (SPEC.md 9.3)."""
+    """Put fragments together, in memory for at most `places` messages of `message_bytes_max` (SPEC.md 9.3).
+
+    `dropped` counts as METRICS' `dropped_reassembly` does: the fragments refused and the messages closed incomplete.
+    """
 
     places: int
+    message_bytes_max: int = MESSAGE_BYTES_MAX
     dropped: int = 0
-    _open: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
+    _open: dict[tuple[int, int, int], _Open] = field(default_factory=dict)  # oldest first
 
     def take(self, frame: Frame) -> bytes | None:
         """Return the message that a frame completes, if it does."""
         if frame.fragments == 1:
             return frame.payload
-        name = frame.src, frame.seq - frame.fragment
+        name = frame.type, frame.src, frame.seq - frame.fragment
         if frame.fragment == 0:
-            if len(self._open) == self.places:
-                del self._open[next(iter(self._open))]
-                self.dropped += 1
-            self._open[name] = [frame.payload]
+            self._begin(name, frame)
             return None
-        pieces = self._open.get(name)
-        if pieces is None or len(pieces) != frame.fragment:
-            self.dropped += 1 + (pieces is not None)
-            self._open.pop(name, None)
+        message = self._open.get(name)
+        if message is None or not self._fits(message, frame):
+            self.dropped += 1
+            self._close(name)
             return None
-        pieces.append(frame.payload)
-        if len(pieces) < frame.fragments:
+        message.received += 1
+        message.payload += frame.payload
+        if message.received < message.fragments:
             return None
         del self._open[name]
-        return b"".join(pieces)
+        return bytes(message.payload)
 
     def close(self) -> None:
         """Drop what is incomplete."""
-        self.dropped += len(self._open)
-        self._open.clear()
+        for name in list(self._open):
+            self._close(name)
+
+    def _begin(self, name: tuple[int, int, int], frame: Frame) -> None:
+        # All fragments but the last are as long as the first, so the first tells a message too large.
+        if not self.places or len(frame.payload) * (frame.fragments - 1) >= self.message_bytes_max:
+            self.dropped += 1
+            return
+        self._close(name)
+        if len(self._open) == self.places:
+            self._close(next(iter(self._open)))
+        self._open[name] = _Open(frame.fragments, 1, bytearray(frame.payload))
+
+    def _fits(self, message: _Open, frame: Frame) -> bool:
+        return (
+            frame.fragment == message.received
+            and frame.fragments == message.fragments
+            and len(message.payload) + len(frame.payload) <= self.message_bytes_max
+        )
+
+    def _close(self, name: tuple[int, int, int]) -> None:
+        if self._open.pop(name, None) is not None:
+            self.dropped += 1
