@@ -5,7 +5,7 @@
 #include "gs_math.h"
 #include "gs_quant.h"
 
-#define PARAMETERS_MAX (1u << 26)
+#define PARAMETERS_MAX (1u << 24) /* so that counts are exact as floats */
 
 typedef struct {
     uint32_t word;
@@ -56,7 +56,7 @@ static const range_t topk_ranges[] = {{GS_CFG_TOP, 1, PARAMETERS_MAX}, {GS_CFG_E
 
 typedef struct {
     const uint8_t *words;
-    uint32_t bad_word; /* GS_CFG_WORDS: none */
+    uint32_t bad_word; /* the first in order of place; GS_CFG_WORDS: none */
 } reader_t;
 
 static uint32_t word(const reader_t *reader, uint32_t at)
@@ -66,7 +66,7 @@ static uint32_t word(const reader_t *reader, uint32_t at)
 
 static void refuse(reader_t *reader, uint32_t at)
 {
-    if (reader->bad_word == GS_CFG_WORDS) {
+    if (at < reader->bad_word) {
         reader->bad_word = at;
     }
 }
@@ -83,11 +83,20 @@ static void check(reader_t *reader, const range_t *rows, size_t count)
 
 #define CHECK(reader, rows) check(reader, rows, sizeof(rows) / sizeof *(rows))
 
+static float finite(reader_t *reader, uint32_t at)
+{
+    const float value = gs_float_of(word(reader, at));
+    if (!gs_is_finite(value)) {
+        refuse(reader, at);
+    }
+    return value;
+}
+
 /* A finite float of at least `least`. */
 static float real(reader_t *reader, uint32_t at, float least)
 {
-    const float value = gs_float_of(word(reader, at));
-    if (!gs_is_finite(value) || value < least) {
+    const float value = finite(reader, at);
+    if (value < least) {
         refuse(reader, at);
     }
     return value;
@@ -97,6 +106,9 @@ static void read_model(reader_t *reader, gs_config_t *config)
 {
     uint64_t parameters = 0;
     config->nn.layers = word(reader, GS_CFG_LAYERS);
+    if (config->nn.layers < 1 || config->nn.layers > GS_LAYERS_MAX) {
+        return; /* refused by its range */
+    }
     for (uint32_t l = 0; l <= config->nn.layers; ++l) {
         const uint32_t width = word(reader, GS_CFG_DIM0 + l);
         if (width < 1 || width > 65535) {
@@ -142,6 +154,9 @@ static void read_policy(reader_t *reader, gs_config_t *config)
     switch (config->policy) {
     case GS_POLICY_GIST:
         CHECK(reader, gist_ranges);
+        if (word(reader, GS_CFG_THRESHOLD) > word(reader, GS_CFG_FIFO)) {
+            refuse(reader, GS_CFG_THRESHOLD); /* nothing would ever be merged */
+        }
         config->base = real(reader, GS_CFG_BASE, 1.0f);
         config->success_base = real(reader, GS_CFG_SUCCESS_BASE, 1.0f);
         config->score_ema = real(reader, GS_CFG_SCORE_EMA, 0.0f);
@@ -206,32 +221,30 @@ gs_err_t gs_config_load(gs_config_t *config, const uint8_t *image, size_t len, u
 
     reader_t reader = {image + words_at, GS_CFG_WORDS};
     CHECK(&reader, ranges);
-    if (reader.bad_word == GS_CFG_WORDS) {
-        config->seed[0] = word(&reader, GS_CFG_SEED_LO);
-        config->seed[1] = word(&reader, GS_CFG_SEED_HI);
-        config->nodes = word(&reader, GS_CFG_NODES);
-        config->rounds = word(&reader, GS_CFG_ROUNDS);
-        read_model(&reader, config);
-        config->init = word(&reader, GS_CFG_INIT);
-        config->batch = word(&reader, GS_CFG_BATCH);
-        config->local_steps = word(&reader, GS_CFG_LOCAL_STEPS);
-        config->lr = real(&reader, GS_CFG_LR, 0.0f);
-        config->momentum = real(&reader, GS_CFG_MOMENTUM, 0.0f);
-        config->weight_decay = real(&reader, GS_CFG_WEIGHT_DECAY, 0.0f);
-        config->val_permille = word(&reader, GS_CFG_VAL_PERMILLE);
-        config->eval_every = word(&reader, GS_CFG_EVAL_EVERY);
-        read_rates(&reader, config);
-        read_policy(&reader, config);
-        config->mtu = word(&reader, GS_CFG_MTU);
-        config->reassembly = word(&reader, GS_CFG_REASSEMBLY);
-        config->auth = word(&reader, GS_CFG_AUTH);
-        config->shard_max = word(&reader, GS_CFG_SHARD_MAX);
-        config->peers_max = word(&reader, GS_CFG_PEERS_MAX);
-        config->test.type = word(&reader, GS_CFG_FEATURE_TYPE);
-        config->test.scale = gs_float_of(word(&reader, GS_CFG_FEATURE_SCALE));
-        config->test.offset = gs_float_of(word(&reader, GS_CFG_FEATURE_OFFSET));
-        config->test_count = word(&reader, GS_CFG_TEST_COUNT);
-    }
+    config->seed[0] = word(&reader, GS_CFG_SEED_LO);
+    config->seed[1] = word(&reader, GS_CFG_SEED_HI);
+    config->nodes = word(&reader, GS_CFG_NODES);
+    config->rounds = word(&reader, GS_CFG_ROUNDS);
+    read_model(&reader, config);
+    config->init = word(&reader, GS_CFG_INIT);
+    config->batch = word(&reader, GS_CFG_BATCH);
+    config->local_steps = word(&reader, GS_CFG_LOCAL_STEPS);
+    config->lr = real(&reader, GS_CFG_LR, 0.0f);
+    config->momentum = real(&reader, GS_CFG_MOMENTUM, 0.0f);
+    config->weight_decay = real(&reader, GS_CFG_WEIGHT_DECAY, 0.0f);
+    config->val_permille = word(&reader, GS_CFG_VAL_PERMILLE);
+    config->eval_every = word(&reader, GS_CFG_EVAL_EVERY);
+    read_rates(&reader, config);
+    read_policy(&reader, config);
+    config->mtu = word(&reader, GS_CFG_MTU);
+    config->reassembly = word(&reader, GS_CFG_REASSEMBLY);
+    config->auth = word(&reader, GS_CFG_AUTH);
+    config->shard_max = word(&reader, GS_CFG_SHARD_MAX);
+    config->peers_max = word(&reader, GS_CFG_PEERS_MAX);
+    config->test.type = word(&reader, GS_CFG_FEATURE_TYPE);
+    config->test.scale = finite(&reader, GS_CFG_FEATURE_SCALE);
+    config->test.offset = finite(&reader, GS_CFG_FEATURE_OFFSET);
+    config->test_count = word(&reader, GS_CFG_TEST_COUNT);
     if (reader.bad_word != GS_CFG_WORDS) {
         *bad_word = reader.bad_word;
         return GS_ERR_CONFIG;

@@ -160,11 +160,10 @@ void gs_merge_commit(gs_node_t *node)
     const float own = gs_policy_get(config->policy)->own_weight(node, others);
     float *numerator = node->start;
     float *denominator = node->gradient;
+    /* NaN: no message covered the coordinate. Weights are neither NaN nor -inf, so no sum of them is. */
     for (uint32_t c = 0; c < config->parameters; ++c) {
-        numerator[c] = own * node->w[c];
-        denominator[c] = own;
+        denominator[c] = gs_float_of(GS_CANONICAL_NAN);
     }
-    memset(node->touched, 0, ((size_t)config->parameters + 7) / 8);
     for (uint32_t i = 0; i < state->fifo_count; ++i) {
         const float weight = node->fifo_weights[i];
         gs_segment_t segment;
@@ -174,13 +173,13 @@ void gs_merge_commit(gs_node_t *node)
         gs_segment_walk(node, &segment, &walk);
         for (uint32_t k = 0; weight > 0.0f && gs_walk_next(&walk, &c); ++k) {
             const float value = gs_quant_load(segment.values, k, segment.scale, config->bits);
-            numerator[c] = numerator[c] + weight * value;
-            denominator[c] = denominator[c] + weight;
-            node->touched[c / 8] = (uint8_t)(node->touched[c / 8] | 1u << c % 8);
+            const bool covered = denominator[c] == denominator[c];
+            numerator[c] = (covered ? numerator[c] : own * node->w[c]) + weight * value;
+            denominator[c] = (covered ? denominator[c] : own) + weight;
         }
     }
     for (uint32_t c = 0; c < config->parameters; ++c) {
-        if (node->touched[c / 8] >> c % 8 & 1) {
+        if (denominator[c] == denominator[c]) {
             const float mixed = numerator[c] / denominator[c];
             node->w[c] = gs_is_finite(mixed) ? mixed : node->w[c];
         }

@@ -10,8 +10,8 @@ typedef struct {
     uint32_t len;
     uint32_t rounds;
     uint32_t image_crc;
+    uint32_t id;
     uint32_t crc; /* of what follows */
-    uint32_t unused;
 } checkpoint_t;
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
@@ -32,7 +32,6 @@ enum {
     PART_LISTS,
     PART_POLICY,
     PART_REASSEMBLY,
-    PART_OUT,
     PARTS,
 };
 
@@ -41,6 +40,11 @@ _Static_assert(PARTS <= GS_ARENA_PARTS, "a caller's array of parts is too short"
 static size_t aligned(size_t bytes)
 {
     return (bytes + 7) / 8 * 8;
+}
+
+static size_t greater(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 static bool keeps_average(const gs_config_t *config)
@@ -55,15 +59,21 @@ static size_t shard_bytes(const gs_config_t *config, uint32_t samples)
 
 static size_t message_bytes(const gs_config_t *config)
 {
-    const size_t data = gs_policy_message_bytes(config);
-    return data > MESSAGE_BYTES_MIN ? data : MESSAGE_BYTES_MIN;
+    return greater(gs_policy_message_bytes(config), MESSAGE_BYTES_MIN);
 }
 
+/* Room for the longest message that comes in fragments; 0 if every message fits a frame. */
 static size_t reassembly_bytes(const gs_config_t *config)
 {
     const size_t peers = 2 + 2 * (size_t)config->peers_max;
     const size_t data = gs_policy_message_bytes(config);
-    return aligned(data > peers ? data : peers);
+    const size_t longest = greater(data, peers);
+    return longest > gs_wire_room(config->mtu, config->auth) ? aligned(longest) : 0;
+}
+
+static uint32_t reassembly_places(const gs_config_t *config)
+{
+    return reassembly_bytes(config) ? config->reassembly : 0;
 }
 
 static void list_parts(const gs_config_t *config, gs_arena_part_t parts[PARTS])
@@ -82,15 +92,16 @@ static void list_parts(const gs_config_t *config, gs_arena_part_t parts[PARTS])
     parts[PART_START] = (gs_arena_part_t){"round start", floats};
     parts[PART_GRADIENT] = (gs_arena_part_t){"gradient", floats};
     parts[PART_AVERAGE] = (gs_arena_part_t){"score average", keeps_average(config) ? floats : 0};
+    /* Nothing is sent while a batch is in work, and no activation is needed after it: they share their place. */
     parts[PART_ACTIVATIONS] = (gs_arena_part_t){
-        "activations", gs_nn_scratch_floats(&config->nn, config->batch) * sizeof(float)};
+        "activations, outgoing", greater(gs_nn_scratch_floats(&config->nn, config->batch) * sizeof(float),
+                                         aligned(message_bytes(config)) + config->mtu)};
     parts[PART_SHARD] = (gs_arena_part_t){"shard", shard_bytes(config, config->shard_max)};
     parts[PART_LISTS] = (gs_arena_part_t){"sample lists", listed * sizeof(uint16_t)};
     parts[PART_POLICY] = (gs_arena_part_t){
-        "policy", aligned(gs_policy_bytes(config)) + aligned(fifo * sizeof(float)) + config->parameters / 8 + 1};
+        "policy", aligned(gs_policy_bytes(config)) + fifo * sizeof(float)};
     parts[PART_REASSEMBLY] = (gs_arena_part_t){
-        "reassembly", config->reassembly * (aligned(sizeof(gs_place_t)) + reassembly_bytes(config))};
-    parts[PART_OUT] = (gs_arena_part_t){"outgoing", aligned(message_bytes(config)) + config->mtu};
+        "reassembly", reassembly_places(config) * (aligned(sizeof(gs_place_t)) + reassembly_bytes(config))};
 }
 
 size_t gs_node_arena_bytes(const gs_config_t *config, gs_arena_part_t *parts, size_t *n_parts)
@@ -137,16 +148,22 @@ static void lay_out(gs_node_t *node)
     node->lists = (uint16_t *)(void *)at[PART_LISTS];
     node->policy = at[PART_POLICY];
     node->fifo_weights = (float *)(void *)(node->policy + aligned(gs_policy_bytes(config)));
-    node->touched = (uint8_t *)node->fifo_weights + aligned(config->fifo * sizeof(float));
-    node->message = at[PART_OUT];
+    node->message = at[PART_ACTIVATIONS];
     node->message_bytes = message_bytes(config);
     node->frame = node->message + aligned(node->message_bytes);
     gs_reassembly_init(&node->reassembly, (gs_place_t *)(void *)at[PART_REASSEMBLY],
-                       at[PART_REASSEMBLY] + config->reassembly * aligned(sizeof(gs_place_t)),
-                       reassembly_bytes(config), config->reassembly);
+                       at[PART_REASSEMBLY] + reassembly_places(config) * aligned(sizeof(gs_place_t)),
+                       reassembly_bytes(config), reassembly_places(config));
 }
 
 /* --- checkpoints (SPEC.md 12) ----------------------------------------------------------------------------------- */
+
+static void note(const gs_node_t *node, const char *text)
+{
+    if (node->port.log) {
+        node->port.log(node->port.ctx, text);
+    }
+}
 
 static void save_checkpoint(gs_node_t *node)
 {
@@ -155,15 +172,18 @@ static void save_checkpoint(gs_node_t *node)
     }
     checkpoint_t *head = (checkpoint_t *)(void *)node->arena;
     *head = (checkpoint_t){CHECKPOINT_MAGIC, (uint32_t)node->checkpoint_bytes, node->state->rounds_done,
-                           node->config.image_crc, 0, 0};
+                           node->config.image_crc, node->id, 0};
     head->crc = gs_crc32(0, node->arena + sizeof *head, node->checkpoint_bytes - sizeof *head);
-    const uint32_t slot = node->state->rounds_done % 2;
-    if (node->port.kv_put(node->port.ctx, slot, node->arena, node->checkpoint_bytes) && node->port.log) {
-        node->port.log(node->port.ctx, "checkpoint not written: this round will not survive a restart");
+    if (node->port.kv_put(node->port.ctx, node->slot, node->arena, node->checkpoint_bytes)) {
+        note(node, "checkpoint not written: this round will not survive a restart");
+    } else {
+        node->slot_rounds[node->slot] = head->rounds;
+        node->slot = !node->slot;
     }
 }
 
-/* Read a slot over the state. Returns the rounds that it holds, 0 where it is empty, damaged or of another run. */
+/* Read a slot over the state. Returns the rounds that it holds, 0 where it is empty, damaged, another node's or of
+   another experiment. */
 static uint32_t load_checkpoint(gs_node_t *node, uint32_t slot)
 {
     if (!node->port.kv_get) {
@@ -172,8 +192,9 @@ static uint32_t load_checkpoint(gs_node_t *node, uint32_t slot)
     const size_t len = node->port.kv_get(node->port.ctx, slot, node->arena, node->checkpoint_bytes);
     const checkpoint_t *head = (const checkpoint_t *)(const void *)node->arena;
     if (len != node->checkpoint_bytes || head->magic != CHECKPOINT_MAGIC || head->len != len ||
-        head->image_crc != node->config.image_crc || head->rounds % 2 != slot ||
-        head->crc != gs_crc32(0, node->arena + sizeof *head, len - sizeof *head)) {
+        head->image_crc != node->config.image_crc || head->id != node->id ||
+        head->crc != gs_crc32(0, node->arena + sizeof *head, len - sizeof *head) ||
+        head->rounds != node->state->rounds_done) {
         return 0;
     }
     return head->rounds;
@@ -189,15 +210,33 @@ static void start_anew(gs_node_t *node)
     gs_lr_init(&node->state->rate, &node->config);
 }
 
-/* Continue from `rounds`; the control sequences belong to this start of the node and stay. */
+/* Forget what a slot holds: a run that starts anew must not be offered it later. */
+static void forget(gs_node_t *node, uint32_t slot)
+{
+    if (node->slot_rounds[slot] && node->port.kv_put(node->port.ctx, slot, node->arena, 0)) {
+        note(node, "an old checkpoint could not be removed");
+    }
+    node->slot_rounds[slot] = 0;
+}
+
+/* Continue from `rounds`; the control sequences belong to this start of the node and stay. The other slot is the next
+   to be written: it is either older, or newer than what all nodes hold. */
 static gs_err_t continue_from(gs_node_t *node, uint32_t rounds)
 {
     const gs_window_t coordinator = node->state->coordinator;
     const uint32_t control_seq = node->state->control_seq;
+    const uint32_t slot = node->slot_rounds[1] == rounds;
     gs_err_t err = GS_OK;
-    if (rounds == 0 || load_checkpoint(node, rounds % 2) != rounds) {
-        err = rounds ? GS_ERR_CHECKPOINT : GS_OK;
+    if (rounds == 0) {
+        forget(node, 0);
+        forget(node, 1);
         start_anew(node);
+    } else if (node->slot_rounds[slot] != rounds || load_checkpoint(node, slot) != rounds) {
+        err = GS_ERR_CHECKPOINT;
+        start_anew(node);
+    } else {
+        node->slot = !slot;
+        node->round = rounds - 1;
     }
     node->state->coordinator = coordinator;
     node->state->control_seq = control_seq;
@@ -256,13 +295,18 @@ static gs_err_t tell_error(gs_node_t *node, gs_err_t err)
     return err;
 }
 
-static void tell_metrics(gs_node_t *node)
+/* Whether the round ends with a test. */
+static bool is_tested(const gs_node_t *node)
+{
+    return (node->round + 1) % node->config.eval_every == 0 || node->round + 1 == node->config.rounds;
+}
+
+/* Fill node->report and begin to count anew. */
+static void make_report(gs_node_t *node)
 {
     const gs_config_t *config = &node->config;
-    const uint32_t round = node->state->rounds_done - 1;
-    const bool tested = (round + 1) % config->eval_every == 0 || round + 1 == config->rounds;
     uint32_t *words = node->counters;
-    uint8_t *out = node->message;
+    uint8_t *out = node->report;
     const struct {
         uint32_t word;
         float loss;
@@ -272,12 +316,12 @@ static void tell_metrics(gs_node_t *node)
     for (size_t i = 0; i < sizeof losses / sizeof *losses; ++i) {
         words[losses[i].word] = gs_is_finite(losses[i].loss) ? gs_bits_of(losses[i].loss) : GS_CANONICAL_NAN;
     }
-    words[GS_METRIC_ROUND] = round;
+    words[GS_METRIC_ROUND] = node->round;
     words[GS_METRIC_WEIGHTS_CRC] = gs_crc32(0, node->w, config->parameters * sizeof(float));
     words[GS_METRIC_VAL_CORRECT] = node->val_correct;
     words[GS_METRIC_VAL_COUNT] = node->n_val;
     words[GS_METRIC_TEST_CORRECT] = node->test_correct;
-    words[GS_METRIC_TEST_COUNT] = tested ? config->test_count : 0;
+    words[GS_METRIC_TEST_COUNT] = is_tested(node) ? config->test_count : 0;
     for (uint32_t i = 0; i < GS_METRIC_WORDS; ++i, out += 4) {
         gs_store_u32(out, words[i]);
     }
@@ -287,10 +331,29 @@ static void tell_metrics(gs_node_t *node)
         gs_store_u32(out, gs_crc32(0, weights, size * sizeof(float)));
         gs_store_u32(out + 4, gs_crc32(0, weights + size, config->nn.dims[l + 1] * sizeof(float)));
     }
-    tell(node, GS_MESSAGE_METRICS, node->message, (size_t)(out - node->message));
+    memset(node->counters, 0, sizeof node->counters);
+    node->reported = true;
+}
+
+static void tell_metrics(gs_node_t *node)
+{
+    const size_t len = 4 * (size_t)GS_METRIC_WORDS + 8 * (size_t)node->config.nn.layers;
+    tell(node, GS_MESSAGE_METRICS, node->report, len);
 }
 
 /* --- starting --------------------------------------------------------------------------------------------------- */
+
+/* Whether the node's round is committed. */
+static bool is_committed(const gs_node_t *node)
+{
+    return node->state->rounds_done > 0 && node->state->rounds_done - 1 == node->round;
+}
+
+/* Whether a round is under way and not yet being merged: the time for data. */
+static bool is_open(const gs_node_t *node)
+{
+    return node->phase == GS_PHASE_IDLE ? node->sharing_done : node->phase < GS_PHASE_MERGE;
+}
 
 gs_err_t gs_node_init(gs_node_t *node, uint16_t id, const uint8_t key[GS_KEY_BYTES], const gs_port_t *port,
                       const uint8_t *image, size_t image_len, void *arena, size_t arena_len)
@@ -311,18 +374,28 @@ gs_err_t gs_node_init(gs_node_t *node, uint16_t id, const uint8_t key[GS_KEY_BYT
     gs_hmac_init(&node->key, key, GS_KEY_BYTES);
     lay_out(node);
 
-    const uint32_t rounds[2] = {load_checkpoint(node, 0), load_checkpoint(node, 1)};
-    const uint32_t newest = rounds[1] > rounds[0];
+    for (uint32_t slot = 0; slot < 2; ++slot) {
+        node->slot_rounds[slot] = load_checkpoint(node, slot);
+    }
+    start_anew(node);
+    gs_node_hello(node);
+    return GS_OK;
+}
+
+void gs_node_hello(gs_node_t *node)
+{
+    if (node->welcomed) {
+        return;
+    }
+    const uint32_t newest = node->slot_rounds[1] > node->slot_rounds[0];
     uint8_t hello[20];
     gs_store_u16(hello, GS_SPEC_VERSION);
     gs_store_u16(hello + 2, GS_WIRE_VERSION);
     gs_store_u32(hello + 4, node->config.image_crc);
-    gs_store_u32(hello + 8, rounds[newest]);
-    gs_store_u32(hello + 12, rounds[!newest]);
-    gs_store_u32(hello + 16, (uint32_t)arena_len);
-    start_anew(node);
+    gs_store_u32(hello + 8, node->slot_rounds[newest]);
+    gs_store_u32(hello + 12, node->slot_rounds[!newest]);
+    gs_store_u32(hello + 16, (uint32_t)node->arena_len);
     tell(node, GS_MESSAGE_HELLO, hello, sizeof hello);
-    return GS_OK;
 }
 
 static gs_err_t on_welcome(gs_node_t *node, const uint8_t *payload, size_t len)
@@ -382,11 +455,12 @@ static gs_err_t on_provision(gs_node_t *node, const uint8_t *payload, size_t len
     const uint32_t total = gs_load_u32(payload);
     const uint32_t offset = gs_load_u32(payload + 4);
     const uint32_t piece = (uint32_t)len - 8;
-    if (total < 8 || total > shard_bytes(&node->config, node->config.shard_max) || piece > total) {
+    if (total < 8 || total > shard_bytes(&node->config, node->config.shard_max) ||
+        (node->shard_held && total != node->shard_total) || offset > total || piece > total - offset) {
         return GS_ERR_SHARD;
     }
     gs_err_t err = GS_OK;
-    if (!node->provisioned && offset == node->shard_held && piece <= total - offset) {
+    if (!node->provisioned && offset == node->shard_held) {
         memcpy(node->shard + offset, payload + 8, piece);
         node->shard_total = total;
         node->shard_held += piece;
@@ -410,6 +484,9 @@ static gs_err_t on_peers(gs_node_t *node, const uint8_t *payload, size_t len)
     if (count > node->config.peers_max) {
         return GS_ERR_PEERS;
     }
+    if (!node->welcomed) {
+        return GS_ERR_STATE; /* the checkpoint to come has its own list */
+    }
     bool same = count == node->state->peers;
     for (uint32_t i = 0; i < count; ++i) {
         const uint16_t peer = gs_load_u16(payload + 2 + 2 * (size_t)i);
@@ -417,6 +494,9 @@ static gs_err_t on_peers(gs_node_t *node, const uint8_t *payload, size_t len)
             return GS_ERR_PEERS;
         }
         same = same && node->peers[i].id == peer;
+    }
+    if (!same && is_open(node)) {
+        return GS_ERR_STATE; /* what is noted of peers goes by their places in the list */
     }
     if (!same) {
         memset(node->peers, 0, node->config.peers_max * sizeof *node->peers);
@@ -433,21 +513,17 @@ static gs_err_t on_peers(gs_node_t *node, const uint8_t *payload, size_t len)
 
 static gs_err_t on_round(gs_node_t *node, uint32_t round)
 {
-    const bool trained = node->sharing_done && round == node->round;
-    if (trained || (node->state->rounds_done && round == node->state->rounds_done - 1)) {
+    if (round == node->round && (node->sharing_done || is_committed(node))) {
         tell_number(node, GS_MESSAGE_DONE, 0);
         return GS_OK;
     }
-    if (node->phase != GS_PHASE_IDLE) {
+    if (node->phase != GS_PHASE_IDLE || node->sharing_done) {
         return round == node->round ? GS_OK : GS_ERR_STATE;
     }
     if (!node->welcomed || !node->provisioned || round < node->state->rounds_done || round >= node->config.rounds) {
         return GS_ERR_STATE;
     }
-    const uint32_t garbage = node->counters[GS_METRIC_DROPPED_GARBAGE];
-    memset(node->counters, 0, sizeof node->counters);
     memset(node->policy, 0, gs_policy_bytes(&node->config));
-    node->counters[GS_METRIC_DROPPED_GARBAGE] = garbage; /* what came between rounds belongs to the next one */
     node->round = round;
     node->sharing_done = false;
     gs_lr_begin_round(&node->state->rate, &node->config, round);
@@ -592,16 +668,19 @@ static void answer(gs_node_t *node)
     tell_number(node, GS_MESSAGE_DONE, 1);
 }
 
+static void count_reassembly(gs_node_t *node)
+{
+    node->counters[GS_METRIC_DROPPED_REASSEMBLY] += node->reassembly.dropped;
+    node->reassembly.dropped = 0;
+}
+
 static void merge(gs_node_t *node)
 {
     const gs_config_t *config = &node->config;
     gs_merge_commit(node);
     gs_reassembly_close(&node->reassembly);
-    node->counters[GS_METRIC_DROPPED_REASSEMBLY] += node->reassembly.dropped;
-    node->reassembly.dropped = 0;
-    node->cursor = (node->round + 1) % config->eval_every == 0 || node->round + 1 == config->rounds
-                       ? 0
-                       : config->test_count;
+    count_reassembly(node);
+    node->cursor = is_tested(node) ? 0 : config->test_count;
     node->phase = GS_PHASE_EVALUATE;
 }
 
@@ -622,6 +701,7 @@ static void evaluate_some(gs_node_t *node)
     node->sharing_done = false;
     node->phase = GS_PHASE_IDLE;
     save_checkpoint(node);
+    make_report(node);
     tell_metrics(node);
 }
 
@@ -658,7 +738,7 @@ bool gs_node_step(gs_node_t *node)
 
 static gs_err_t on_sync(gs_node_t *node, uint32_t round)
 {
-    if (round != node->round || !node->sharing_done || node->phase != GS_PHASE_IDLE) {
+    if (round != node->round || !node->sharing_done || (node->phase != GS_PHASE_IDLE && node->phase != GS_PHASE_ANSWER)) {
         return GS_ERR_STATE;
     }
     node->phase = GS_PHASE_ANSWER;
@@ -667,13 +747,17 @@ static gs_err_t on_sync(gs_node_t *node, uint32_t round)
 
 static gs_err_t on_commit(gs_node_t *node, uint32_t round)
 {
-    if (node->state->rounds_done && round == node->state->rounds_done - 1) {
-        if (node->phase == GS_PHASE_IDLE && round == node->round) {
-            tell_metrics(node);
-        }
+    if (round != node->round) {
+        return GS_ERR_STATE;
+    }
+    if (node->phase == GS_PHASE_MERGE || node->phase == GS_PHASE_EVALUATE) {
+        return GS_OK; /* the answer is under way */
+    }
+    if (is_committed(node) && node->reported) { /* after a restart the measurements are gone */
+        tell_metrics(node);
         return GS_OK;
     }
-    if (round != node->round || !node->sharing_done || node->phase != GS_PHASE_IDLE) {
+    if (!node->sharing_done || node->phase != GS_PHASE_IDLE) {
         return GS_ERR_STATE;
     }
     node->phase = GS_PHASE_MERGE;
@@ -756,18 +840,19 @@ gs_err_t gs_node_on_frame(gs_node_t *node, const uint8_t *bytes, size_t bytes_le
     if (frame.dst != node->id || (data ? peer == UINT32_MAX : frame.src != GS_COORDINATOR)) {
         return drop(node, GS_METRIC_DROPPED_PEER);
     }
-    const bool active = node->sharing_done || (node->phase != GS_PHASE_IDLE && node->phase != GS_PHASE_STOPPED);
-    if (data && (!active || frame.round != node->round)) {
+    if (data && (!is_open(node) || frame.round != node->round)) {
         return drop(node, GS_METRIC_DROPPED_STALE);
     }
-    if (!gs_window_accept(data ? &node->peers[peer].window : &node->state->coordinator, frame.seq)) {
+    gs_window_t *window = data ? &node->peers[peer].window : &node->state->coordinator;
+    if (!gs_window_is_new(window, frame.seq)) {
         return drop(node, GS_METRIC_DROPPED_REPLAY);
     }
     const uint8_t *message = NULL;
     size_t len = 0;
     const gs_take_t taken = gs_reassembly_take(&node->reassembly, &frame, &message, &len);
+    count_reassembly(node);
     if (taken == GS_TAKE_DROPPED) {
-        return GS_ERR_FRAME; /* counted when the round is merged */
+        return GS_ERR_FRAME;
     }
     gs_err_t err = GS_OK;
     if (taken == GS_TAKE_COMPLETE) {
@@ -776,6 +861,7 @@ gs_err_t gs_node_on_frame(gs_node_t *node, const uint8_t *bytes, size_t bytes_le
     if (err == GS_ERR_MALFORMED) {
         return drop(node, GS_METRIC_DROPPED_MALFORMED);
     }
+    gs_window_note(window, frame.seq);
     if (err) {
         return tell_error(node, err);
     }

@@ -19,7 +19,8 @@ typedef struct {
     void *ctx;
     /* Send one frame, complete; the bytes are valid during the call. Must not call back into the node. */
     void (*send)(void *ctx, const uint8_t *frame, size_t len);
-    /* Keep a checkpoint in slot 0 or 1, whole or not at all. May be NULL: no checkpoints. */
+    /* Keep a checkpoint in slot 0 or 1, whole or not at all; of length 0: forget the slot. GS_OK or any error.
+       May be NULL: no checkpoints. */
     gs_err_t (*kv_put)(void *ctx, uint32_t slot, const uint8_t *data, size_t len);
     /* Read a slot into `data` (room for `capacity`); returns its length, 0 for none. NULL exactly when kv_put is. */
     size_t (*kv_get)(void *ctx, uint32_t slot, uint8_t *data, size_t capacity);
@@ -47,6 +48,9 @@ typedef struct {
     bool sharing_done; /* DONE 0 was said in this round */
     bool welcomed;
     bool provisioned;
+    bool reported;           /* `report` holds the METRICS of `round` or the one before */
+    uint8_t slot;            /* the next checkpoint goes here */
+    uint32_t slot_rounds[2]; /* committed in each checkpoint; 0: none */
     uint32_t round;
     uint32_t cursor; /* step or sample that the phase has come to */
 
@@ -69,10 +73,9 @@ typedef struct {
     uint8_t *shard;
     uint16_t *lists; /* validation, then training samples; then the deck of the batches */
     uint8_t *policy; /* what the policy works with */
-    uint8_t *touched;
     float *fifo_weights;
     gs_reassembly_t reassembly;
-    uint8_t *message;
+    uint8_t *message; /* in the place of `scratch` */
     uint8_t *frame;
     size_t message_bytes; /* the longest message */
 
@@ -91,7 +94,8 @@ typedef struct {
     float success;
     float test_loss;
     uint32_t test_correct;
-    uint32_t counters[GS_METRIC_WORDS];
+    uint32_t counters[GS_METRIC_WORDS]; /* since the last METRICS; floats as bits */
+    uint8_t report[4 * GS_METRIC_WORDS + 8 * GS_LAYERS_MAX];
 } gs_node_t;
 
 /* Bytes of arena a node needs. `parts`, when not NULL, has room for GS_ARENA_PARTS and gets them by name. */
@@ -102,6 +106,9 @@ size_t gs_node_arena_bytes(const gs_config_t *config, gs_arena_part_t *parts, si
 gs_err_t gs_node_init(gs_node_t *node, uint16_t id, const uint8_t key[GS_KEY_BYTES], const gs_port_t *port,
                       const uint8_t *image, size_t image_len, void *arena, size_t arena_len);
 
+/* Say HELLO again, for coordinators that may come late. Nothing happens after WELCOME. */
+void gs_node_hello(gs_node_t *node);
+
 /* Take a received frame. GS_ERR_FRAME: it was dropped and counted, nothing else changed. Other errors were also told to
    the coordinator. */
 gs_err_t gs_node_on_frame(gs_node_t *node, const uint8_t *frame, size_t len);
@@ -109,7 +116,7 @@ gs_err_t gs_node_on_frame(gs_node_t *node, const uint8_t *frame, size_t len);
 /* Do a bounded piece of work; returns whether there is more. */
 bool gs_node_step(gs_node_t *node);
 
-/* Count bytes of a stream that were no frame. */
+/* Count runs of bytes of a stream that were no frame. */
 void gs_node_note_garbage(gs_node_t *node, uint32_t runs);
 
 /* The coordinator said STOP. */

@@ -71,20 +71,24 @@ uint32_t gs_wire_parse(gs_frame_t *frame, const uint8_t *data, size_t len, const
     return 0;
 }
 
-bool gs_window_accept(gs_window_t *window, uint32_t seq)
+bool gs_window_is_new(const gs_window_t *window, uint32_t seq)
 {
     if (seq > window->greatest) {
-        const uint32_t ahead = seq - window->greatest;
-        window->seen = ahead < GS_REPLAY_WINDOW ? window->seen << ahead | 1 : 1;
-        window->greatest = seq;
         return true;
     }
     const uint32_t behind = window->greatest - seq;
-    if (behind >= GS_REPLAY_WINDOW || (window->seen >> behind & 1)) {
-        return false;
+    return behind < GS_REPLAY_WINDOW && !(window->seen >> behind & 1);
+}
+
+void gs_window_note(gs_window_t *window, uint32_t seq)
+{
+    if (seq <= window->greatest) {
+        window->seen |= (uint64_t)1 << (window->greatest - seq);
+        return;
     }
-    window->seen |= (uint64_t)1 << behind;
-    return true;
+    const uint32_t ahead = seq - window->greatest;
+    window->seen = ahead < GS_REPLAY_WINDOW ? window->seen << ahead | 1 : 1;
+    window->greatest = seq;
 }
 
 void gs_reassembly_init(gs_reassembly_t *held, gs_place_t *places, uint8_t *bytes, size_t place_bytes, uint32_t count)
@@ -95,7 +99,9 @@ void gs_reassembly_init(gs_reassembly_t *held, gs_place_t *places, uint8_t *byte
     held->count = count;
     held->age = 0;
     held->dropped = 0;
-    memset(places, 0, count * sizeof *places);
+    if (count) {
+        memset(places, 0, count * sizeof *places);
+    }
 }
 
 static void close_place(gs_reassembly_t *held, gs_place_t *place)
@@ -104,9 +110,13 @@ static void close_place(gs_reassembly_t *held, gs_place_t *place)
     place->age = 0;
 }
 
+/* Open a message, unless it is larger than any legal one: all its fragments but the last are as long as the first. */
 static gs_place_t *open_place(gs_reassembly_t *held, const gs_frame_t *frame)
 {
     gs_place_t *oldest = held->places;
+    if (held->count == 0 || (uint64_t)frame->len * (frame->fragments - 1u) >= held->place_bytes) {
+        return NULL;
+    }
     for (uint32_t i = 0; i < held->count; ++i) {
         if (held->places[i].age < oldest->age) {
             oldest = &held->places[i]; /* a free one has age 0 */

@@ -45,10 +45,11 @@ typedef struct {
     uint32_t unused;
 } gs_window_t;
 
-/* Whether seq is new; remembers it. */
-bool gs_window_accept(gs_window_t *window, uint32_t seq);
+/* Whether seq is neither seen nor too old to tell. Remembering it is another step, for frames that pass all checks. */
+bool gs_window_is_new(const gs_window_t *window, uint32_t seq);
+void gs_window_note(gs_window_t *window, uint32_t seq);
 
-/* Incomplete messages: `places` of them, each with room for `place_bytes`. */
+/* Incomplete messages: `places` of them, each with room for `place_bytes`. None where no message needs two frames. */
 typedef struct {
     uint32_t first_seq;
     uint32_t len;
@@ -65,7 +66,7 @@ typedef struct {
     size_t place_bytes;
     uint32_t count;
     uint32_t age;
-    uint32_t dropped;
+    uint32_t dropped; /* as SPEC.md 9.3 counts; the caller may take it away */
 } gs_reassembly_t;
 
 void gs_reassembly_init(gs_reassembly_t *held, gs_place_t *places, uint8_t *bytes, size_t place_bytes, uint32_t count);
