@@ -31,6 +31,7 @@ from gossamer.spec.units import Unit, Units
 from twin_sim.state import StateFile
 
 _CHUNK_NODES = 128  # nodes trained together: wide enough for numpy, small enough for the cache
+_CHUNK_NODES_MIN = 32  # fewer are not worth a thread of their own
 _COUNTERS = (
     *(name for name in METRIC_WORDS if name.split("_")[0] in {"frames", "bytes", "messages", "dropped"}),
     "frames_lost",
@@ -110,7 +111,8 @@ class LockstepPlace:
         self._policy = POLICIES[settings.policy]()
         self._samples = _Samples.of(job, settings)
         self._test = to_float(job, job.test_x)[:, :, None], job.test_y.astype(np.int64)[:, None]
-        self._pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
+        self._threads = threads or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._threads)
         self._graph: I64 | None = None  # the peers of the round, before anybody is told
         self._begin()
 
@@ -198,9 +200,9 @@ class LockstepPlace:
             with np.errstate(all="ignore"):
                 work(chunk)
 
-        workers = self._pool._max_workers
-        pieces = max(-(-len(who) // _CHUNK_NODES), min(workers, len(who) // 16), 1)
-        list(self._pool.map(quietly, np.array_split(who, pieces)))
+        if len(who):
+            pieces = max(-(-len(who) // _CHUNK_NODES), min(self._threads, len(who) // _CHUNK_NODES_MIN), 1)
+            list(self._pool.map(quietly, np.array_split(who, pieces)))
 
     def _train_chunk(self, number: int, who: I64, result: _Round) -> None:
         settings, samples, model = self._settings, self._samples, self._model
