@@ -17,6 +17,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -110,11 +111,12 @@ class Recorder:
             if error is not None:
                 self.event("failed", error=f"{type(error).__name__}: {error}")
             self._save_info()
-        except OSError:
+        except RunError:
             if error is None:
                 raise  # a full disk is reported once, by what failed first
         finally:
-            self._metrics.close()
+            with suppress(OSError):  # every row was flushed when it was committed
+                self._metrics.close()
 
     def truncate(self, rounds: int) -> None:
         """Forget the rounds from `rounds` on: they will be written again."""
@@ -125,19 +127,20 @@ class Recorder:
     def append(self, rows: Iterable[Row]) -> None:
         """Commit the rows of the next round, one a node in id order."""
         lines = [json.dumps({"round": self.committed, **_finite(row)}, separators=(",", ":")) for row in rows]
-        self._metrics.write(("\n".join(lines) + "\n").encode())
-        self._metrics.flush()
+        with _writing(self.folder / _METRICS):
+            self._metrics.write(("\n".join(lines) + "\n").encode())
+            self._metrics.flush()
         self.committed += 1
 
     def sync(self) -> None:
         """Wait until all rows are on the disk itself."""
-        self._metrics.flush()
-        os.fsync(self._metrics.fileno())
+        with _writing(self.folder / _METRICS):
+            os.fsync(self._metrics.fileno())
 
     def event(self, kind: str, **details: Any) -> None:
         """Note that something happened."""
         line = json.dumps({"time": _now(), "round": self.committed, "event": kind, **details})
-        with (self.folder / _EVENTS).open("a", encoding="utf-8") as file:
+        with _writing(self.folder / _EVENTS), (self.folder / _EVENTS).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def facts(self, facts: Mapping[str, Any]) -> None:
@@ -304,11 +307,21 @@ def _finite(row: Row) -> dict[str, Any]:
 def _write_whole(path: Path, text: str) -> None:
     """Replace a file at once: a reader, or a crash, sees the old or the new text."""
     new = path.with_name(path.name + ".new")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    with _writing(path):
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        mend = "whole rounds are safe: make room and continue with --resume"
+        raise RunError(f"cannot be written: {error.strerror or error}", str(path), mend) from error
 
 
 def _now() -> str:

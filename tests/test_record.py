@@ -161,3 +161,18 @@ def test_different_keys_are_named_with_both_values(experiment: Experiment) -> No
         "topology.rewire": (0.3, None),
     }
     assert different_keys(experiment, experiment) == {}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full: needs Linux")
+def test_a_full_disk_is_reported_with_the_mend(tmp_path: Path, experiment: Experiment) -> None:
+    folder = tmp_path / "a"
+    place = FakePlace(experiment, folder)
+    with (
+        pytest.raises(RunError, match=r"metrics.jsonl: cannot be written: No space left .*; whole rounds are safe"),
+        Recorder.create(folder, experiment, "sim", "numpy") as recorder,
+    ):
+        recorder.append(place.round(0))
+        recorder._metrics.close()
+        recorder._metrics = open("/dev/full", "ab")
+        recorder.append(place.round(1))
+    assert recorder.committed == 1 and read_run(folder).rounds == 1

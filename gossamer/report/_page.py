@@ -23,7 +23,7 @@ def page(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> str:
     name = escape(first.experiment.experiment.name)
     body = [
         f"<h1>{name}</h1>",
-        f'<p class="lead">{escape(_lead(first))}</p>',
+        f'<p class="lead">{escape(_lead(first))}{f"<br>figures of {escape(_label(first))}" if comparisons else ""}</p>',
         *map(_verdict, comparisons),
         _tiles(first),
         _legend(runs),
