@@ -1,4 +1,4 @@
-"""Read an experiment file into frozen, typed sections; see docs/experiment.md for every option."""
+"""Read an experiment file into frozen, typed sections."""
 
 from gossamer.experiment._load import load_experiment
 from gossamer.experiment._model import Experiment
