@@ -5,6 +5,11 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Features and weights lie in memory as on the wire. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the core needs a little-endian processor"
+#endif
+
 static inline uint16_t gs_load_u16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));

@@ -17,11 +17,11 @@ typedef struct {
     uint8_t *buffer;
     size_t capacity;
     size_t len;
-    uint8_t left;      /* bytes to come in the open block */
-    bool zero_due;     /* the open block implies a zero before the next one */
-    bool begun;        /* a byte came since the delimiter */
-    bool bad;          /* this run is no frame */
-    uint32_t garbage;  /* runs skipped */
+    uint8_t left;     /* bytes to come in the open block */
+    bool zero_due;    /* the open block implies a zero before the next one */
+    bool begun;       /* a byte came since the delimiter */
+    bool bad;         /* this run is no frame */
+    uint32_t garbage; /* runs skipped */
 } gs_cobs_t;
 
 void gs_cobs_init(gs_cobs_t *cobs, uint8_t *buffer, size_t capacity);

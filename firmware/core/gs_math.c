@@ -16,8 +16,7 @@ float gs_expf(float x)
     /* The range above keeps k in [-126, 127], so 2^k and the result are normal. */
     const float k = gs_rintf(x * GS_FMATH_LOG2E);
     const float r = (x - k * GS_FMATH_LN2_HI) - k * GS_FMATH_LN2_LO;
-    const float p =
-        (((GS_FMATH_E6 * r + GS_FMATH_E5) * r + GS_FMATH_E4) * r + GS_FMATH_E3) * r + GS_FMATH_E2;
+    const float p = (((GS_FMATH_E6 * r + GS_FMATH_E5) * r + GS_FMATH_E4) * r + GS_FMATH_E3) * r + GS_FMATH_E2;
     const float y = ((p * r) * r + r) + 1.0f;
     return y * gs_float_of((uint32_t)((int32_t)k + 127) << 23);
 }

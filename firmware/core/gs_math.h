@@ -6,6 +6,13 @@
 
 #include "gs_bytes.h"
 
+#if defined(__FAST_MATH__)
+#error "-ffast-math changes results: build without it (SPEC.md 1.1)"
+#endif
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
+#error "floats are evaluated in a wider format: build for SSE (-mfpmath=sse -msse2) or another unit (SPEC.md 1.1)"
+#endif
+
 /* e^x: +0 below -87, +inf above 88, NaN for NaN; below 1 ulp of error. */
 float gs_expf(float x);
 

@@ -1,4 +1,5 @@
-/* Train and evaluate a multi-layer perceptron in the exact order of SPEC.md 3. */
+/* Train and evaluate a multi-layer perceptron in the exact order of SPEC.md 3.
+   All memory is the caller's, nothing is kept between calls; labels are below dims[layers], rows below the shard's size. */
 #ifndef GS_NN_H
 #define GS_NN_H
 
@@ -21,12 +22,12 @@ typedef struct {
     float offset;
 } gs_samples_t;
 
-/* Parameters of all layers, of the layers below `layer`, and of the widest layer's outputs or inputs. */
+/* Parameters of all layers, and of the layers below `layer`. */
 uint32_t gs_nn_parameters(const gs_nn_t *nn);
 uint32_t gs_nn_offset(const gs_nn_t *nn, uint32_t layer);
-uint32_t gs_nn_widest(const gs_nn_t *nn);
 
-/* Floats of scratch that the functions below need for batches of up to `batch` samples. */
+/* Floats of scratch that the functions below need for batches of up to `batch` samples: the activations of all layers,
+   and two panels of 2 * GS_LANES columns (gs_nn.c). Input features are converted on the way and never held as floats. */
 size_t gs_nn_scratch_floats(const gs_nn_t *nn, uint32_t batch);
 
 /* Draw the initial weights w[P] (SPEC.md 3.2); `init` is GS_INIT_GLOROT or GS_INIT_HE. */

@@ -40,7 +40,7 @@ void gs_quant_store(uint8_t *packed, uint32_t i, float value, float scale, uint3
     if (bits > 1) {
         const float limit = greatest(bits);
         float x = scale == 0.0f ? 0.0f : value / scale;
-        x = x > limit ? limit : x < -limit ? -limit : x;
+        x = x > limit ? limit : x < -limit ? -limit : x == x ? x : 0.0f; /* what is not finite, no receiver takes */
         field = (uint32_t)(int32_t)gs_rintf(x) & ((1u << bits) - 1);
     }
     const uint64_t at = (uint64_t)i * bits;

@@ -27,7 +27,7 @@ typedef struct {
 void gs_quant_see(gs_quant_range_t *range, float value);
 float gs_quant_scale(const gs_quant_range_t *range, uint32_t bits);
 
-/* Write field i of `packed`, whose bytes were zero. */
+/* Write field i of `packed`, whose bytes were zero. Any value and any scale are allowed; NaN becomes 0 below 16 bits. */
 void gs_quant_store(uint8_t *packed, uint32_t i, float value, float scale, uint32_t bits);
 
 /* Read field i as a receiver does. */
