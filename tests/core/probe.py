@@ -170,9 +170,7 @@ class Node:
         """Call gs_node_init."""
         for number, data in enumerate(slots):
             self.lib.probe_set_slot(self._probe, number, data, len(data))
-        return int(
-            self.lib.probe_start(self._probe, self.id, KEY, self._held, len(self._image), self.store, missing)
-        )
+        return int(self.lib.probe_start(self._probe, self.id, KEY, self._held, len(self._image), self.store, missing))
 
     def frame(self, data: bytes) -> int:
         """Call gs_node_on_frame; the bytes stand alone in memory, so that a sanitizer sees every read beyond them."""

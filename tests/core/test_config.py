@@ -34,7 +34,15 @@ def test_a_good_image_is_taken() -> None:
 
 
 def test_words_of_other_policies_may_hold_anything() -> None:
-    unused = {"sends": 0, "threshold": 99, "base": NAN, "score_ema": NAN, "pulls": 0, "ratio24": 1 << 30, "top": 1 << 30}
+    unused = {
+        "sends": 0,
+        "threshold": 99,
+        "base": NAN,
+        "score_ema": NAN,
+        "pulls": 0,
+        "ratio24": 1 << 30,
+        "top": 1 << 30,
+    }
     assert load(image_of(words(policy=PolicyKind.DPSGD, **unused))) == ("OK", None)
 
 
