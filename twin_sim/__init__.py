@@ -29,4 +29,5 @@ def open_place(job: Job, where: str, engine: str, run_dir: Path, threads: int | 
         from twin_sim.lockstep import LockstepPlace
 
         return LockstepPlace(job, run_dir, threads)
-    raise GossamerError(f"no place {where!r} with engine {engine!r}", None, "sim has numpy and native; host has one engine")
+    mend = "sim has the engines numpy and native; host has one"
+    raise GossamerError(f"no place {where!r} with engine {engine!r}", None, mend)

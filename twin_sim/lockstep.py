@@ -20,14 +20,14 @@ import numpy as np
 from gossamer.job import Job
 from gossamer.place import Row
 from gossamer.spec import local, nn
-from gossamer.spec.constants import METRIC_WORDS, SERVER, FeatureType, PolicyKind, Score, Success
+from gossamer.spec.constants import METRIC_WORDS, SERVER, FeatureType, PolicyKind, Score, Success, Unit
 from gossamer.spec.lr import LearningRate
 from gossamer.spec.merge import Arrivals, Fifo, Wave, merge, server_average, verified_weight
-from gossamer.spec.nn import Bool, F32, I64
+from gossamer.spec.nn import F32, I64, Bool
 from gossamer.spec.policies import POLICIES, Memory, Round, fresh_memory, sharpen
 from gossamer.spec.settings import Settings
 from gossamer.spec.sharing import Messages, Parts, encode, fragments, frame_overhead
-from gossamer.spec.units import Unit, Units
+from gossamer.spec.units import Units
 from twin_sim.state import StateFile
 
 _CHUNK_NODES = 128  # nodes trained together: wide enough for numpy, small enough for the cache
@@ -405,8 +405,7 @@ class LockstepPlace:
                 weights.append(policy.message_weight(state, wave.nodes, wave.weight))
             total[wave.nodes] += weights[-1]
         weighed = (
-            replace(wave, weight=a)
-            for wave, a in zip(self._fifo.waves(arrivals, merging), weights, strict=True)
+            replace(wave, weight=a) for wave, a in zip(self._fifo.waves(arrivals, merging), weights, strict=True)
         )
         self._w = merge(self._w, policy.own_weight(state, total), weighed)
         self._fifo.keep(arrivals, ~merging)
@@ -438,11 +437,12 @@ class LockstepPlace:
         columns |= {name: np.where(np.isfinite(columns[name]), columns[name], np.float32(np.nan)) for name in losses}
         listed = {name: column.tolist() for name, column in columns.items()}
         crcs = list(self._crcs())
-        return [
+        rows: list[Any] = [
             {"node": node, "present": bool(here), "weights_crc": crcs[node][0], "tensor_crcs": crcs[node][1]}
             | {name: column[node] for name, column in listed.items()}
             for node, here in enumerate(state.present)
         ]
+        return rows
 
     def _crcs(self) -> Iterator[tuple[int, list[int]]]:
         """Give the CRC of each node's weights and of each of its tensors (SPEC.md 10.2)."""

@@ -76,7 +76,10 @@ class Coordinator:
     """Run a job's rounds over a transport; every answer is awaited, everything unexpected is counted or named."""
 
     def __init__(self, job: Job, transport: Transport, key: bytes, tries: int = 1) -> None:
-        """`tries`: how often a control message is sent before a silent node ends the run (1: a transport that never loses)."""
+        """Drive `job`; `key` is the run key of 32 bytes.
+
+        `tries`: how often a control message is sent before a silent node ends the run; 1 where nothing is ever lost.
+        """
         self._job = job
         self._transport = transport
         self._settings = settings = Settings.from_words(job.config)
@@ -89,17 +92,21 @@ class Coordinator:
         self._server = Server(settings, self._key) if settings.policy is PolicyKind.FEDAVG else None
         model = Model(settings.dims)
         initial = model.initial(settings.seed, settings.init)
-        crcs = [zlib.crc32(initial[place]) for _, place in model.tensors]
-        self._last_crcs = [(zlib.crc32(initial), crcs)] * settings.nodes
+        crcs = [zlib.crc32(initial[place].tobytes()) for _, place in model.tensors]
+        self._last_crcs = [(zlib.crc32(initial.tobytes()), crcs)] * settings.nodes
         self.dropped = 0  # frames from nodes that were none, or not for us
         self.arena_bytes = 0
 
     # --- starting ----------------------------------------------------------------------------------------------
 
     def start(self, committed: int) -> int:
-        """Wait for all nodes and start them; continue from the newest round that all still hold, at most `committed`."""
+        """Wait for all nodes, then start them; return the round they continue from, the newest that all still hold.
+
+        `committed` bounds it: the rounds that are on record.
+        """
         everyone = range(self._settings.nodes)
-        hellos = {node: Hello.parse(message) for node, message in self._await(MessageType.HELLO, everyone, None).items()}
+        came = self._await(MessageType.HELLO, everyone, None)
+        hellos = {node: Hello.parse(message) for node, message in came.items()}
         for node, hello in hellos.items():
             self._check_hello(node, hello)
         self.arena_bytes = max(hello.arena_bytes for hello in hellos.values())
@@ -129,7 +136,8 @@ class Coordinator:
         names = ("spec version", "wire version", "experiment image (CRC)")
         for name, mine, its in zip(names, expected, found, strict=True):
             if mine != its:
-                raise RunError(f"{name} {its} instead of {mine}", f"node {node}", "build and start it from this version")
+                mend = "build and start it from this version"
+                raise RunError(f"{name} {its} instead of {mine}", f"node {node}", mend)
 
     def _provision(self, node: int) -> None:
         x, y = self._job.shards[node]
@@ -178,7 +186,10 @@ class Coordinator:
     def _through(
         self, number: int, here: NDArray[np.bool_], lost: NDArray[np.int64]
     ) -> tuple[list[bytes], NDArray[np.int64]]:
-        """Let the links lose what they lose (SPEC.md 7.5); return what is left and its destinations, in order of delivery."""
+        """Let the links lose what they lose (SPEC.md 7.5).
+
+        Returns what is left and its destinations, in order of delivery.
+        """
         frames = self._data.frames
         self._data = _Data()
         if not frames:
@@ -268,8 +279,8 @@ class Coordinator:
         while waiting:
             came = self._transport.receive()
             if not came:
-                if tries >= self._tries or again is None:
-                    self._give_up(answer, waiting)
+                if again is None or tries >= self._tries:
+                    raise self._silence(answer, waiting)
                 tries += 1
                 again(sorted(waiting))
             for node, type_, number, message in self._messages(came):
@@ -284,9 +295,9 @@ class Coordinator:
                     raise RunError(f"{failure.text} (code {failure.code})", f"node {node}, round {number}")
         return answers
 
-    def _give_up(self, answer: MessageType, waiting: set[int]) -> None:
+    def _silence(self, answer: MessageType, waiting: set[int]) -> RunError:
         silent = ", ".join(map(str, sorted(waiting)[:8])) + (", ..." if len(waiting) > 8 else "")
-        raise RunError(
+        return RunError(
             f"no {answer.name} from node {silent} ({len(waiting)} of {self._settings.nodes} are silent; {self.dropped} "
             "frames were unreadable)",
             None,

@@ -54,14 +54,7 @@ class LearningRate:
             return
         finite = np.isfinite(loss)
         earlier = self.count > 0
-        match settings.loss_reference:
-            case LossReference.MEAN:
-                reference = self.total / np.maximum(self.count, 1).astype(np.float32)
-            case LossReference.BEST:
-                reference = self.best
-            case LossReference.EMA:
-                reference = self.ema
-        good = finite & (~earlier | (loss < reference))
+        good = finite & (~earlier | (loss < self._reference(settings.loss_reference)))
         self.bad[present] = np.where(good, 0, self.bad + 1)[present]
         limits = np.array([*settings.loss_patience, 0], np.int64)
         left = self.patience_index < len(settings.loss_patience)
@@ -76,6 +69,15 @@ class LearningRate:
         moved = self.ema + settings.loss_ema * (loss - self.ema)
         self.ema[seen] = np.where(earlier, moved, loss)[seen]
         self.count[seen] += 1
+
+    def _reference(self, kind: LossReference) -> F32:
+        match kind:
+            case LossReference.MEAN:
+                return np.divide(self.total, np.maximum(self.count, 1).astype(np.float32), dtype=np.float32)
+            case LossReference.BEST:
+                return self.best
+            case LossReference.EMA:
+                return self.ema
 
     def _divide(self, which: Bool, factor: np.float32, floor: np.float32) -> None:
         self.lr[which] = np.maximum(self.lr / factor, floor)[which]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gossamer.spec.nn import Bool, F32, I64, ordered_sum
+from gossamer.spec.nn import F32, I64, Bool, ordered_sum
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,7 @@ class Model:
     def views(self, flat: F32) -> list[tuple[F32, F32]]:
         """View flat [P, N] as (W [out, in, N], b [out, N]) a layer; no copy."""
         pairs = zip(self.tensors[0::2], self.tensors[1::2], self.shapes, strict=True)
-        return [
-            (flat[w].reshape(fan_out, fan_in, -1), flat[b]) for (_, w), (_, b), (fan_in, fan_out) in pairs
-        ]
+        return [(flat[w].reshape(fan_out, fan_in, -1), flat[b]) for (_, w), (_, b), (fan_in, fan_out) in pairs]
 
     def initial(self, seed: int, init: Init) -> F32:
         """Draw the common initial weights [P] (SPEC.md 3.2)."""
@@ -171,7 +169,8 @@ def update(flat: F32, velocity: F32 | None, g: F32, lr: F32, momentum: np.float3
 
 def ordered_sum(terms: F32) -> F32:
     """Sum along the first axis, in order, from +0."""
-    return np.float32(0) + np.add.accumulate(terms, axis=0, dtype=np.float32)[-1]
+    total: F32 = np.add.accumulate(terms, axis=0, dtype=np.float32)[-1]
+    return np.float32(0) + total
 
 
 Batches = Callable[[slice], tuple[F32, I64]]

@@ -6,13 +6,14 @@ A policy is one class: `offer` cuts the nodes' parameters into parts, `send` lis
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gossamer.spec import fmath, rng
 from gossamer.spec.constants import SERVER, PolicyKind, Score, Spread, Stream, Success
-from gossamer.spec.nn import Bool, F32, I64
+from gossamer.spec.nn import F32, I64, Bool
 from gossamer.spec.settings import Settings
 from gossamer.spec.sharing import I16, Messages, Parts, encode, feed_back
 from gossamer.spec.units import Units, cut, rank, segment_means
@@ -22,7 +23,7 @@ ONE = np.float32(1)
 
 @dataclass
 class Memory:
-    """Keep what sharing carries from round to round: arrays with the node axis last, present where a policy needs it."""
+    """Keep what sharing carries from round to round: arrays [..., N], each there only where a policy needs it."""
 
     residual: F32 | None = None
     reference: F32 | None = None
@@ -46,20 +47,23 @@ class Round:
     peers: I64  # [longest, N], ascending ids, -1 beyond a node's degree
     degree: I64  # [N]
     memory: Memory
-    sending: Bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.sending = self.present & (self.degree > 0)
+    @property
+    def sending(self) -> Bool:
+        """Mark the nodes that are present and have somebody to send to, [N]."""
+        return self.present & (self.degree > 0)
 
-    def draw(self, index: int | I64) -> np.ndarray:
-        """Draw from stream SHARE for every node."""
-        nodes = np.arange(len(self.degree))
-        return rng.draws(self.settings.seed, Stream.SHARE, self.number, nodes, index)
+    def draw(self, index: int) -> NDArray[np.uint32]:
+        """Draw from stream SHARE for every node, [N]."""
+        words: NDArray[np.uint32] = rng.draws(
+            self.settings.seed, Stream.SHARE, self.number, np.arange(len(self.degree)), index
+        )
+        return words
 
     def choose(self, k: int, index0: int) -> Bool:
         """Choose k distinct peers a node (SPEC.md 2.4); mark their places in the peer list, [longest, N]."""
         chosen = np.zeros(self.peers.shape, np.bool_)
-        columns = np.arange(chosen.shape[1])
+        columns = np.arange(len(self.degree))
         wanted = np.minimum(k, self.degree)
         for i in range(int(wanted.max(initial=0))):
             take = i < wanted
@@ -115,9 +119,7 @@ class Policy:
         residual = state.memory.residual
         plain = state.w if residual is None else state.w + residual
         settings = state.settings
-        return encode(
-            settings, state.units, part, self.parts(settings), plain, self.weight(state), self.indexed
-        ), plain
+        return encode(settings, state.units, part, self.parts(settings), plain, self.weight(state), self.indexed), plain
 
     def remember(self, state: Round, plain: F32, parts: Parts, sent: Bool) -> None:
         """Update what outlives the round, after sending; `sent` [K, N] marks the parts sent."""

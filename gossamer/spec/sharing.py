@@ -1,4 +1,4 @@
-"""Turn what nodes share into parts, as a receiver sees them, and into messages of known size (SPEC.md 5, 6.1, 9.3, 10.1).
+"""Turn what nodes share into parts, as a receiver sees them, and messages of known size (SPEC.md 5, 6.1, 9.3, 10.1).
 
 A round's parts are dense arrays over (parameter, node): `part[p, n]` says in which part of node n's offer parameter p
 lies (-1: in none), `values[p, n]` what a receiver reads there. Messages are rows of parallel arrays.
@@ -6,7 +6,6 @@ lies (-1: in none), `values[p, n]` what a receiver reads there. Messages are row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from gossamer.spec import fmath, indexing, quant
 from gossamer.spec.constants import HEADER_BYTES, SEGMENT_HEADER_BYTES, TAG_BYTES
-from gossamer.spec.nn import Bool, F32, I64, ordered_sum
+from gossamer.spec.nn import F32, I64, Bool, ordered_sum
 from gossamer.spec.settings import Settings
 from gossamer.spec.units import Units
 
@@ -53,9 +52,7 @@ class Messages:
         return result
 
 
-def encode(
-    settings: Settings, units: Units, part: I16, parts: int, plain: F32, weight: F32, indexed: bool
-) -> Parts:
+def encode(settings: Settings, units: Units, part: I16, parts: int, plain: F32, weight: F32, indexed: bool) -> Parts:
     """Quantize `plain` [P, N] part by part.
 
     `indexed` says whether messages name their units (bitmap or delta) or the part number alone suffices.
@@ -95,6 +92,3 @@ def fragments(settings: Settings, payload_bytes: I64) -> I64:
     """Return the frames that messages of these sizes take (SPEC.md 9.3)."""
     room = settings.mtu - frame_overhead(settings)
     return np.maximum(1, (payload_bytes + room - 1) // room)
-
-
-State = Mapping[str, NDArray[np.generic]]

@@ -33,7 +33,8 @@ class Units:
             rows, columns = np.divmod(np.arange(fan_in * fan_out), fan_in)
             match self.kind:
                 case Unit.PARAMETER:
-                    result[weights], result[bias] = np.arange(weights.start, weights.stop), np.arange(bias.start, bias.stop)
+                    result[weights] = np.arange(weights.start, weights.stop)
+                    result[bias] = np.arange(bias.start, bias.stop)
                 case Unit.KERNEL:
                     result[weights], result[bias] = first + rows, first + np.arange(fan_out)
                     first += fan_out

@@ -10,7 +10,8 @@ POLICIES = ("gist", "segmented_gossip", "gossipfl", "dpsgd", "epidemic", "topk",
 BITS = (32, 16, 8, 4, 2, 1)
 SCHEDULES = ("constant", "adastair", "adaloss", "adastair+adaloss")
 TOPOLOGIES = (
-    "ring", "line", "star", "full", "torus", "regular", "erdos_renyi", "watts_strogatz", "geometric", "tree", "clustered",
+    "ring", "line", "star", "full", "torus", "regular", "erdos_renyi", "watts_strogatz", "geometric", "tree",
+    "clustered",
 )  # fmt: skip
 
 
@@ -114,7 +115,7 @@ def _topology(draw: random.Random, nodes: int) -> dict[str, Any]:
         "erdos_renyi": {"probability": 0.3},
         "watts_strogatz": {"degree": even, "rewire": 0.3},
         "geometric": {"radius": 0.4},
-        "clustered": {"clusters": draw.randint(1, 3)},
+        "clustered": {"clusters": min(nodes, draw.randint(1, 3))},
     }
     return {"kind": kind, "redraw": draw.random() < 0.3, **options.get(kind, {})}
 

@@ -12,9 +12,7 @@ F32 = np.float32
 
 
 def wave(values: list[float], covers: list[bool], weight: float) -> Wave:
-    return Wave(
-        np.array([0]), np.array(values, F32)[:, None], np.array(covers)[:, None], np.array([weight], F32)
-    )
+    return Wave(np.array([0]), np.array(values, F32)[:, None], np.array(covers)[:, None], np.array([weight], F32))
 
 
 def merged(w: list[float], own: float, *waves: Wave) -> list[float]:

@@ -68,7 +68,7 @@ def test_forward_sums_from_the_bias_in_order_of_inputs() -> None:
 
 
 def test_gradient_sums_in_order_of_samples() -> None:
-    # One class of two, equal logits: dz of class 0 is +-0.25 for two samples of different labels; big inputs show the order.
+    # Equal logits: dz of class 0 is -1/6, -1/6, +1/6; the inputs show in which order the products are added.
     model = nn.Model((1, 2))
     flat = np.zeros((model.parameters, 1), np.float32)
     x = np.array([[[HUGE], [TINY], [HUGE]]], np.float32)
