@@ -73,7 +73,7 @@ def _minimax(target: Function, importance: Function, degree: int, a: Real, b: Re
     for _ in range(_EXCHANGES):
         coefficients = _alternating(target, importance, degree, points)
         errors = [
-            (want - mpmath.polyval(coefficients[::-1], x)) * weight
+            (want - sum(c * x**k for k, c in enumerate(coefficients))) * weight
             for x, want, weight in zip(grid, wanted, weights, strict=True)
         ]
         extrema = _extrema(errors)
