@@ -518,7 +518,7 @@ static gs_err_t on_round(gs_node_t *node, uint32_t round)
         return GS_OK;
     }
     if (node->phase != GS_PHASE_IDLE || node->sharing_done) {
-        return round == node->round ? GS_OK : GS_ERR_STATE;
+        return round == node->round && node->phase != GS_PHASE_STOPPED ? GS_OK : GS_ERR_STATE;
     }
     if (!node->welcomed || !node->provisioned || round < node->state->rounds_done || round >= node->config.rounds) {
         return GS_ERR_STATE;

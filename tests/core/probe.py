@@ -265,7 +265,7 @@ class Node:
         """Bring a started node to where rounds may begin."""
         self.take_raw()
         assert self.control(MessageType.WELCOME, struct.pack("<I", rounds)) == OK
-        piece = 20 if self.config["mtu"] < 128 else 50
+        piece = 18 if self.config["mtu"] < 128 else 50
         self.provision(piece)
         self.peers(peers)
         assert not self.take_raw()
