@@ -1,4 +1,4 @@
-"""The digits: checked against what their publisher says of them."""
+"""Data sets: checked against what their publishers say of them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,51 @@ def test_digits_are_the_published_ones() -> None:
     assert (digits.classes, digits.feature_scale, digits.feature_offset) == (10, 1 / 16, 0)
 
 
-def test_digits_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        models.load("digits").x[0, 0] = 1
+def test_breast_cancer_is_the_published_one() -> None:
+    """UCI's description: 569 samples, 30 attributes, 212 malignant and 357 benign; the first radius is 17.99."""
+    cancer = models.load("breast_cancer")
+    assert cancer.x.shape == (569, 30) and cancer.x.dtype == np.float32
+    assert np.bincount(cancer.y).tolist() == [212, 357]
+    # UCI's summary of the radius: 6.981 to 28.11.
+    low, high = cancer.x[:, 0].min(), cancer.x[:, 0].max()
+    assert (cancer.x[0, 0] - low) / (high - low) == pytest.approx((17.99 - 6.981) / (28.11 - 6.981), rel=1e-6)
+
+
+def test_float_features_are_standardized() -> None:
+    x = models.load("breast_cancer").x.astype(np.float64)
+    assert np.abs(x.mean(axis=0)).max() < 1e-7
+    assert np.abs(x.std(axis=0) - 1).max() < 1e-7
+
+
+def test_blobs_lie_around_their_centres() -> None:
+    """A third of (four bytes - 510): deviation sqrt(4 * (256^2 - 1) / 12) / 3 = 49.3, and -1/3 by rounding down."""
+    blobs = models.load("blobs")
+    assert blobs.x.shape == (20_000, 32) and blobs.x.dtype == np.uint8
+    assert np.bincount(blobs.y).tolist() == [2000] * 10
+    around = blobs.x.reshape(1000, 20, 32).astype(np.float64)
+    centres = around.mean(axis=0)
+    assert 60 < centres.min() and centres.max() < 195
+    middle = (centres > 120) & (centres < 136)  # where next to nothing is clipped
+    assert around.std(axis=0)[middle].mean() == pytest.approx(49.3, rel=0.02)
+    # Every sample but few is nearest to a centre of its class, so there is something to learn, and not nothing to it.
+    distances = ((blobs.x[:, None, :] - centres[None]) ** 2).sum(axis=2)
+    right = (distances.argmin(axis=1) // 2 == blobs.y).mean()
+    assert 0.8 < right < 0.999
+
+
+@pytest.mark.parametrize("name", models.DATA_SETS)
+def test_samples_cannot_be_changed(name: str) -> None:
+    dataset = models.load(name)
+    assert dataset.name == name
+    for array in (dataset.x, dataset.y):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
 
 
 def test_an_unknown_name_is_named_with_its_mend() -> None:
     with pytest.raises(ExperimentError, match="data.set: there is no data set 'digit'; did you mean 'digits'?"):
         models.load("digit")
-    with pytest.raises(ExperimentError, match="choose one of: digits"):
+    with pytest.raises(ExperimentError, match="choose one of: digits, breast_cancer, blobs"):
         models.load("imagenet")
 
 
@@ -49,17 +85,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_missing_file_is_named(elsewhere: Path) -> None:
     with pytest.raises(GossamerError, match="the data set's file is not there; pip install scikit-learn") as caught:
-        data._digits_text()
+        data._bundled("digits.csv.gz", "0" * 64)
     assert caught.value.where == str(elsewhere)
 
 
 def test_a_changed_file_is_refused(elsewhere: Path) -> None:
     elsewhere.write_bytes(gzip.compress(b"0,1,2\n"))
-    with pytest.raises(GossamerError, match="not the known digits"):
-        data._digits_text()
+    with pytest.raises(GossamerError, match="not the known samples"):
+        data._bundled("digits.csv.gz", "0" * 64)
 
 
 def test_no_package_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(GossamerError, match="pip install scikit-learn"):
-        data._digits_text()
+        data._bundled("digits.csv.gz", "0" * 64)
