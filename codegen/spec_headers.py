@@ -99,7 +99,7 @@ def main() -> int:
     check = parser.parse_args().check
     stale = not HEADER.exists() or HEADER.read_text("utf-8") != header()
     if check and stale:
-        print(f"{HEADER}: out of date; run `make generated`", file=sys.stderr)
+        print(f"{HEADER}: out of date; run `python -m codegen.spec_headers`", file=sys.stderr)
         return 1
     if stale:
         HEADER.parent.mkdir(parents=True, exist_ok=True)
