@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gossamer import native
 from gossamer.cli import main
 from gossamer.cli._progress import LineProgress
 from gossamer.cli._run import default_folder
@@ -253,3 +254,13 @@ def test_compare_returns_one_when_runs_part(places: Places, capsys: pytest.Captu
     assert Path("out/abc.html").stat().st_size > 10_000
     assert main(["report", "c"]) == 0 and Path("c/report.html").exists()
     assert main(["report", "a", "b", "--out", "two.html"]) == 0 and Path("two.html").exists()
+
+
+def test_size_adds_up(capfd: pytest.CaptureFixture[str]) -> None:
+    if not native.available():
+        pytest.skip("no C compiler")
+    assert main(["experiment", "size", str(EXAMPLE)]) == 0
+    *parts, total = capfd.readouterr().out.splitlines()
+    sizes = {name.strip(): int(size.replace(",", "")) for size, name in (line.strip().split("  ") for line in parts)}
+    assert sizes["weights"] == 4 * (64 * 32 + 32 + 32 * 10 + 10)
+    assert int(total.split()[0].replace(",", "")) == sum(sizes.values())

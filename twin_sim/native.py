@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gossamer.errors import RunError
 from gossamer.job import Job
 from gossamer.link import Coordinator
-from gossamer.native import FIRMWARE, core_sources, shared_library
+from gossamer.native import FAST, FIRMWARE, core_sources, shared_library
 from gossamer.place import Row
 from gossamer.spec.constants import KEY_BYTES
 from twin_sim.state import StateFile
@@ -28,18 +28,18 @@ _ARENA_TEXT_BYTES = 1024
 
 
 @cache
-def library() -> tuple[Any, Any]:
+def library(*defines: str) -> tuple[Any, Any]:
     """Build (once a machine) and load the core; returns cffi's (ffi, lib)."""
     header = (_PORT / "gs_native.h").read_text("utf-8")
     declared = header.split("/* cffi: begin */")[1].split("/* cffi: end */")[0]
-    return shared_library(
-        "gossamer-core", [*core_sources(), _PORT / "gs_native.c"], re.sub(r"/\*.*?\*/", "", declared, flags=re.DOTALL)
-    )
+    cdef = re.sub(r"/\*.*?\*/", "", declared, flags=re.DOTALL)
+    flags = (*FAST, *(f"-D{define}" for define in defines))
+    return shared_library("gossamer-core", [*core_sources(), _PORT / "gs_native.c"], cdef, flags)
 
 
-def arena_parts(image: bytes) -> dict[str, int]:
-    """Return the bytes that a node needs, by part, as compiled for this machine."""
-    ffi, lib = library()
+def node_parts(image: bytes, *defines: str) -> dict[str, int]:
+    """Return the bytes that a node needs, by part; GS_LANES=1 is how a processor without vectors has them."""
+    ffi, lib = library(*defines)
     text = ffi.new("char[]", _ARENA_TEXT_BYTES)
     if not lib.gs_native_arena(image, len(image), text, _ARENA_TEXT_BYTES):
         raise RunError("the core refuses the experiment image", "native engine")
@@ -150,7 +150,7 @@ class NativePlace:
     @property
     def facts(self) -> dict[str, Any]:
         """Describe the engine and a node's memory."""
-        parts = arena_parts(self._job.image)
+        parts = node_parts(self._job.image)
         return {"engine": "native", "node_bytes": sum(parts.values()), "node_parts": parts}
 
     def __enter__(self) -> Self:

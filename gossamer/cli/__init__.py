@@ -129,6 +129,14 @@ def check(experiment: ExperimentFile, set_: Overrides = None) -> None:
     check_experiment(experiment, set_ or [])
 
 
+@experiment_app.command()
+def size(experiment: ExperimentFile, set_: Overrides = None) -> None:
+    """Print the memory that a node takes, part by part."""
+    from gossamer.cli._check import print_size
+
+    print_size(experiment, set_ or [])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code; errors are one line each, without a traceback."""
     from gossamer.errors import GossamerError
