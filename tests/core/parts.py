@@ -1,4 +1,4 @@
-"""Build and call the core's small modules; memory is given byte by byte, so that a sanitizer sees every step outside."""
+"""Build and call the core's small modules; memory has exactly its size, so that a sanitizer sees a step outside."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,51 +13,58 @@ from tests.core import naive
 from tests.core.parts import F32, Parts
 
 U8, FLOAT = 0, 1
-SCALE, OFFSET = np.float32(1 / 255), np.float32(-0.125)
+SCALE, OFFSET, LR = np.float32(1 / 255), np.float32(-0.125), np.float32(0.3)
 
 
 @dataclass
-class Case:
-    """Hold samples, weights and the memory that C sees."""
+class Samples:
+    """Draw samples and weights."""
 
-    parts: Parts
     dims: tuple[int, ...]
     batch: int
     feature_type: int
-    seed: int = 0
-    samples: int = 70
+    count: int = 70
 
     def __post_init__(self) -> None:
-        random = np.random.default_rng([self.seed, self.batch, *self.dims])
-        shape = (self.samples, self.dims[0])
+        random = np.random.default_rng([self.batch, *self.dims])
+        shape = (self.count, self.dims[0])
         if self.feature_type == U8:
-            stored: NDArray[np.generic] = random.integers(0, 256, shape, np.uint8)
-            self.x = stored.astype(np.float32) * SCALE + OFFSET
+            self.stored: NDArray[np.generic] = random.integers(0, 256, shape, np.uint8)
+            self.x = self.stored.astype(np.float32) * SCALE + OFFSET
         else:
-            stored = self.x = random.normal(size=shape).astype(np.float32)
-        self.labels = random.integers(0, self.dims[-1], self.samples).astype(np.uint8)
-        self.rows = random.integers(0, self.samples, self.batch).astype(np.uint16)
+            self.stored = self.x = random.normal(size=shape).astype(np.float32)
+        self.labels = random.integers(0, self.dims[-1], self.count).astype(np.uint8)
+        self.rows = random.integers(0, self.count, self.batch).astype(np.uint16)
         parameters = sum((i + 1) * o for i, o in zip(self.dims[:-1], self.dims[1:], strict=True))
         self.w = random.normal(size=parameters).astype(np.float32) / np.float32(np.sqrt(self.dims[0]))
 
-        give, lib = self.parts.give, self.parts.lib
-        self.nn = self.parts.nn(self.dims)
-        assert lib.gs_nn_parameters(self.nn) == parameters
-        self._held = give(stored), give(self.labels)
-        fields = {"features": self._held[0], "labels": self._held[1], "type": self.feature_type}
-        self.c_samples = self.parts.ffi.new("gs_samples_t *", fields | {"scale": SCALE, "offset": OFFSET})
-        self.c_w, self.c_rows = give(self.w, "float"), give(self.rows, "uint16_t")
-        self.c_g = self.parts.room(parameters, "float")
-        self.c_scratch = self.parts.room(lib.gs_nn_scratch_floats(self.nn, self.batch), "float")
+    @property
+    def net(self) -> naive.Net:
+        return naive.Net(self.dims, list(self.w), [np.float32(0)] * len(self.w))
+
+
+class Case:
+    """Hold them in the memory that C sees."""
+
+    def __init__(self, parts: Parts, samples: Samples) -> None:
+        self.parts, self.samples = parts, samples
+        self.nn = parts.nn(samples.dims)
+        assert parts.lib.gs_nn_parameters(self.nn) == len(samples.w)
+        self._held = parts.give(samples.stored), parts.give(samples.labels)
+        fields = {"features": self._held[0], "labels": self._held[1], "type": samples.feature_type}
+        self.c_samples = parts.ffi.new("gs_samples_t *", fields | {"scale": SCALE, "offset": OFFSET})
+        self.c_w, self.c_rows = parts.give(samples.w, "float"), parts.give(samples.rows, "uint16_t")
+        self.c_g = parts.room(len(samples.w), "float")
+        self.c_scratch = parts.room(parts.lib.gs_nn_scratch_floats(self.nn, samples.batch), "float")
 
     def gradient(self) -> tuple[np.float32, F32]:
         loss = self.parts.lib.gs_nn_gradient(
-            self.nn, self.c_w, self.c_samples, self.c_rows, self.batch, self.c_g, self.c_scratch
+            self.nn, self.c_w, self.c_samples, self.c_rows, self.samples.batch, self.c_g, self.c_scratch
         )
         return np.float32(loss), self.parts.take(self.c_g, "f4")
 
-    def update(self, velocity: object, lr: float, momentum: float, decay: float) -> F32:
-        self.parts.lib.gs_nn_update(len(self.w), self.c_w, velocity, self.c_g, lr, momentum, decay)
+    def update(self, velocity: object, lr: np.float32, momentum: float, decay: float) -> F32:
+        self.parts.lib.gs_nn_update(len(self.samples.w), self.c_w, velocity, self.c_g, lr, momentum, decay)
         return self.parts.take(self.c_w, "f4")
 
     def evaluate(self, first: int, count: int, by_rows: bool) -> tuple[np.float32, int]:
@@ -67,16 +75,12 @@ class Case:
         )
         return np.float32(loss[0]), correct[0] - 7
 
-    @property
-    def net(self) -> naive.Net:
-        return naive.Net(self.dims, list(self.w), [np.float32(0)] * len(self.w))
-
 
 def same(found: F32 | np.float32, expected: object) -> None:
     np.testing.assert_array_equal(np.asarray(found).view(np.uint32), np.asarray(expected, np.float32).view(np.uint32))
 
 
-# Shapes around the panels of 2 * 1, 4, 8 and 16 columns, strips of 32 features and register blocks of 1, 2, 4 and 8 rows.
+# Around panels of 2 * 1, 4, 8 and 16 columns, strips of 32 features and register blocks of 1, 2, 4 and 8 rows.
 SMALL = [
     ((1, 1), 1, U8),
     ((3, 2), 2, FLOAT),
@@ -89,25 +93,36 @@ SMALL = [
 ]
 
 
+@cache
+def expected_steps(
+    dims: tuple[int, ...], batch: int, feature_type: int, momentum: float, decay: float
+) -> tuple[list[tuple[np.float32, F32, F32]], F32]:
+    """Return (loss, gradient, new weights) of two steps, and the velocity, by the slow reading."""
+    samples = Samples(dims, batch, feature_type)
+    net, steps = samples.net, []
+    for _ in range(2):
+        x = [list(samples.x[row]) for row in samples.rows]
+        loss, g = net.gradient(x, [int(samples.labels[row]) for row in samples.rows])
+        net.update(g, LR, np.float32(momentum), np.float32(decay))
+        steps.append((loss, np.array(g), np.array(net.w)))
+    return steps, np.array(net.velocity)
+
+
 @pytest.mark.parametrize(("dims", "batch", "feature_type"), SMALL)
 @pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.01), (0.5, 0.25)])
 def test_steps_are_the_specification_to_the_bit(
     parts: Parts, dims: tuple[int, ...], batch: int, feature_type: int, momentum: float, decay: float
 ) -> None:
-    case = Case(parts, dims, batch, feature_type)
-    net, lr = case.net, np.float32(0.3)
-    velocity = parts.room(len(case.w), "float") if momentum else parts.ffi.NULL
-    x = [list(case.x[row]) for row in case.rows]
-    labels = [int(case.labels[row]) for row in case.rows]
-    for _ in range(2):
-        expected_loss, expected = net.gradient(x, labels)
+    case = Case(parts, Samples(dims, batch, feature_type))
+    steps, expected_velocity = expected_steps(dims, batch, feature_type, momentum, decay)
+    velocity = parts.room(len(case.samples.w), "float") if momentum else parts.ffi.NULL
+    for expected_loss, expected_g, expected_w in steps:
         loss, g = case.gradient()
         same(loss, expected_loss)
-        same(g, expected)
-        net.update(expected, lr, np.float32(momentum), np.float32(decay))
-        same(case.update(velocity, lr, momentum, decay), net.w)
+        same(g, expected_g)
+        same(case.update(velocity, LR, momentum, decay), expected_w)
     if momentum:
-        same(parts.take(velocity, "f4"), net.velocity)
+        same(parts.take(velocity, "f4"), expected_velocity)
 
 
 @pytest.mark.parametrize(("dims", "batch", "feature_type"), SMALL)
@@ -115,20 +130,20 @@ def test_steps_are_the_specification_to_the_bit(
 def test_evaluation_is_the_specification_to_the_bit(
     parts: Parts, dims: tuple[int, ...], batch: int, feature_type: int, by_rows: bool
 ) -> None:
-    case = Case(parts, dims, batch, feature_type)
-    rows = case.rows.tolist() if by_rows else list(range(11, 11 + batch))
-    results = [case.net.loss(case.net.forward(list(case.x[row]))[-1], int(case.labels[row])) for row in rows]
-    loss, correct = case.evaluate(11, batch, by_rows)
+    samples = Samples(dims, batch, feature_type)
+    net, rows = samples.net, samples.rows.tolist() if by_rows else list(range(11, 11 + batch))
+    results = [net.loss(net.forward(list(samples.x[row]))[-1], int(samples.labels[row])) for row in rows]
+    loss, correct = Case(parts, samples).evaluate(11, batch, by_rows)
     same(loss, naive.add(np.float32(0.5), (result[0] for result in results)))
-    assert correct == sum(best == case.labels[row] for (_, _, best), row in zip(results, rows, strict=True))
+    assert correct == sum(best == samples.labels[row] for (_, _, best), row in zip(results, rows, strict=True))
 
 
 @pytest.mark.parametrize(("dims", "batch"), [((64, 32, 10), 16), ((784, 12, 10), 50), ((20, 40, 30, 5), 7)])
 @pytest.mark.parametrize("feature_type", [U8, FLOAT])
 def test_the_gradient_is_that_of_the_loss(parts: Parts, dims: tuple[int, ...], batch: int, feature_type: int) -> None:
     """Compare with slopes of a loss in float64 along random directions; no derivative is written down here."""
-    case = Case(parts, dims, batch, feature_type)
-    x, labels = case.x[case.rows].astype(np.float64), case.labels[case.rows]
+    samples = Samples(dims, batch, feature_type)
+    x, labels = samples.x[samples.rows].astype(np.float64), samples.labels[samples.rows]
 
     def loss_at(w: NDArray[np.float64]) -> float:
         values, at = x, 0
@@ -142,15 +157,15 @@ def test_the_gradient_is_that_of_the_loss(parts: Parts, dims: tuple[int, ...], b
         shifted = values - values.max(axis=1, keepdims=True)
         return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(batch), labels]))
 
-    loss, g = case.gradient()
-    w = case.w.astype(np.float64)
+    loss, g = Case(parts, samples).gradient()
+    w, step = samples.w.astype(np.float64), 1e-7
     assert loss == pytest.approx(loss_at(w), rel=1e-5)
     random = np.random.default_rng(9)
     for _ in range(8):
         way = random.normal(size=w.size)
-        way *= 1e-7 / np.linalg.norm(way)
-        slope = (loss_at(w + way) - loss_at(w - way)) / 2
-        assert slope == pytest.approx(float(way @ g), rel=2e-3, abs=1e-7 * 1e-4 * np.linalg.norm(g))
+        way /= np.linalg.norm(way)
+        slope = (loss_at(w + step * way) - loss_at(w - step * way)) / (2 * step)
+        assert slope == pytest.approx(float(way @ g), abs=1e-5 * float(np.linalg.norm(g)))
 
 
 @pytest.mark.parametrize("init", [0, 1])
@@ -173,7 +188,7 @@ def test_initial_weights(parts: Parts, init: int) -> None:
 
 
 def test_weights_that_are_not_finite_do_no_harm(parts: Parts) -> None:
-    case = Case(parts, (9, 5, 3), 4, FLOAT)
+    case = Case(parts, Samples((9, 5, 3), 4, FLOAT))
     case.c_w[2], case.c_w[30] = np.inf, np.nan
     loss, _ = case.gradient()
     assert not np.isfinite(loss)

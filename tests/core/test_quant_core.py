@@ -60,13 +60,11 @@ def test_a_receiver_reads_what_the_specification_says(parts: Parts, bits: int) -
     np.testing.assert_array_equal(read, expected)
 
 
-@pytest.mark.parametrize(("bits", "expected"), [(8, "7f810040"), (4, "970a"), (2, "0d"), (1, "02")])
+@pytest.mark.parametrize(("bits", "expected"), [(8, "7f810040"), (4, "9740"), (2, "0d"), (1, "02")])
 def test_fields_fill_bytes_from_the_low_bits(parts: Parts, bits: int, expected: str) -> None:
-    """Worked by hand: 1, -1, 0 and 0.5, so m = 1 and q = qmax, -qmax, 0, and 63.5, 3.5 or 0.5 rounded to even."""
-    v = np.array([1, -1, 0, 0.5], np.float32)
-    if bits == 4:  # q = 7, -7, 0, 4: 7 and 9 in the first byte, 0 and 4 in the second
-        expected = "9740"
-    packed, _ = quantize(parts, v, bits)
+    """Worked by hand: scale 1, so q = qmax, -qmax, 0, and half of qmax (63.5, 3.5, 0.5) rounded to even."""
+    qmax = max(1, 2 ** (bits - 1) - 1)
+    packed, _ = quantize(parts, np.array([qmax, -qmax, 0, qmax / 2], np.float32), bits)
     assert packed.hex() == expected
 
 
