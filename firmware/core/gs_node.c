@@ -86,8 +86,8 @@ static void list_parts(const gs_config_t *config, gs_arena_part_t parts[PARTS])
     parts[PART_VELOCITY] = (gs_arena_part_t){"velocity", config->momentum != 0.0f ? floats : 0};
     parts[PART_RESIDUAL] = (gs_arena_part_t){"residual", config->error_feedback ? floats : 0};
     parts[PART_REFERENCE] = (gs_arena_part_t){"reference", config->policy == GS_POLICY_TOPK ? floats : 0};
-    parts[PART_FIFO] = (gs_arena_part_t){
-        "fifo", aligned(fifo * sizeof(uint32_t)) + fifo * gs_merge_place_bytes(config)};
+    parts[PART_FIFO] =
+        (gs_arena_part_t){"fifo", aligned(fifo * sizeof(uint32_t)) + fifo * gs_merge_place_bytes(config)};
     parts[PART_PEERS] = (gs_arena_part_t){"peers", config->peers_max * sizeof(gs_peer_t)};
     parts[PART_START] = (gs_arena_part_t){"round start", floats};
     parts[PART_GRADIENT] = (gs_arena_part_t){"gradient", floats};
@@ -98,8 +98,7 @@ static void list_parts(const gs_config_t *config, gs_arena_part_t parts[PARTS])
                                          aligned(message_bytes(config)) + config->mtu)};
     parts[PART_SHARD] = (gs_arena_part_t){"shard", shard_bytes(config, config->shard_max)};
     parts[PART_LISTS] = (gs_arena_part_t){"sample lists", listed * sizeof(uint16_t)};
-    parts[PART_POLICY] = (gs_arena_part_t){
-        "policy", aligned(gs_policy_bytes(config)) + fifo * sizeof(float)};
+    parts[PART_POLICY] = (gs_arena_part_t){"policy", aligned(gs_policy_bytes(config)) + fifo * sizeof(float)};
     parts[PART_REASSEMBLY] = (gs_arena_part_t){
         "reassembly", reassembly_places(config) * (aligned(sizeof(gs_place_t)) + reassembly_bytes(config))};
 }
@@ -171,8 +170,12 @@ static void save_checkpoint(gs_node_t *node)
         return;
     }
     checkpoint_t *head = (checkpoint_t *)(void *)node->arena;
-    *head = (checkpoint_t){CHECKPOINT_MAGIC, (uint32_t)node->checkpoint_bytes, node->state->rounds_done,
-                           node->config.image_crc, node->id, 0};
+    *head = (checkpoint_t){CHECKPOINT_MAGIC,
+                           (uint32_t)node->checkpoint_bytes,
+                           node->state->rounds_done,
+                           node->config.image_crc,
+                           node->id,
+                           0};
     head->crc = gs_crc32(0, node->arena + sizeof *head, node->checkpoint_bytes - sizeof *head);
     if (node->port.kv_put(node->port.ctx, node->slot, node->arena, node->checkpoint_bytes)) {
         note(node, "checkpoint not written: this round will not survive a restart");
@@ -624,8 +627,7 @@ static bool validate_some(gs_node_t *node, uint32_t *cursor, float *loss, uint32
 {
     const gs_config_t *config = &node->config;
     const uint32_t count = gs_min_u32(config->batch, node->n_val - *cursor);
-    gs_nn_evaluate(&config->nn, node->w, &node->samples, node->lists + *cursor, 0, count, loss, correct,
-                   node->scratch);
+    gs_nn_evaluate(&config->nn, node->w, &node->samples, node->lists + *cursor, 0, count, loss, correct, node->scratch);
     *cursor += count;
     if (*cursor < node->n_val) {
         return false;
@@ -738,7 +740,8 @@ bool gs_node_step(gs_node_t *node)
 
 static gs_err_t on_sync(gs_node_t *node, uint32_t round)
 {
-    if (round != node->round || !node->sharing_done || (node->phase != GS_PHASE_IDLE && node->phase != GS_PHASE_ANSWER)) {
+    if (round != node->round || !node->sharing_done ||
+        (node->phase != GS_PHASE_IDLE && node->phase != GS_PHASE_ANSWER)) {
         return GS_ERR_STATE;
     }
     node->phase = GS_PHASE_ANSWER;
@@ -816,7 +819,8 @@ static uint32_t find_peer(const gs_node_t *node, uint16_t id)
     return low < node->state->peers && node->peers[low].id == id ? low : UINT32_MAX;
 }
 
-static gs_err_t take_message(gs_node_t *node, const gs_frame_t *frame, uint32_t peer, const uint8_t *message, size_t len)
+static gs_err_t take_message(gs_node_t *node, const gs_frame_t *frame, uint32_t peer, const uint8_t *message,
+                             size_t len)
 {
     switch (frame->type) {
     case GS_MESSAGE_SEGMENT:

@@ -35,7 +35,8 @@ typedef struct {
 
 #define GS_ARENA_PARTS 16u
 
-typedef struct gs_state gs_state_t; /* what outlives a round: in the arena, ahead of the other parts a checkpoint holds */
+typedef struct gs_state
+    gs_state_t; /* what outlives a round: in the arena, ahead of the other parts a checkpoint holds */
 typedef struct gs_peer gs_peer_t;
 
 /* Private to the core; in the header so that the caller can place it. */
