@@ -27,7 +27,6 @@ from gossamer.place import Row
 from gossamer.spec.constants import KEY_BYTES
 from gossamer.spec.wire import CobsStream, cobs_encode
 
-_ANSWER_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 5.0
 _READ_BYTES = 1 << 16
 
@@ -118,9 +117,9 @@ class _Processes:
             process.unsent += cobs_encode(frame) + b"\0"
         self._watch(process)
 
-    def receive(self) -> Sequence[tuple[int, bytes]]:
+    def receive(self, timeout_s: float) -> Sequence[tuple[int, bytes]]:
         """Return frames that came, waiting for the first."""
-        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         came: list[tuple[int, bytes]] = []
         while not came and time.monotonic() < deadline:
             for key, events in self._selector.select(max(0.0, deadline - time.monotonic())):

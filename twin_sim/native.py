@@ -91,8 +91,8 @@ class _Nodes:
         """Keep frames for a node until the next `receive`."""
         self._inbox[node].extend(frames)
 
-    def receive(self) -> Sequence[tuple[int, bytes]]:
-        """Let every node with frames work them off; return what they sent."""
+    def receive(self, timeout_s: float) -> Sequence[tuple[int, bytes]]:
+        """Let every node with frames work them off, however long it takes; return what they sent."""
         busy = range(len(self._handles)) if self._fresh else [n for n, frames in enumerate(self._inbox) if frames]
         self._fresh = False
         pieces = np.array_split(np.array(busy, np.int64), min(len(busy), 4 * self._threads) or 1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gossamer.spec import quant
-from gossamer.spec.constants import SERVER, Coding, MessageType
+from gossamer.spec.constants import HEADER_BYTES, SERVER, TAG_BYTES, Coding, MessageType
 from gossamer.spec.errors import FrameError, MalformedError
 from gossamer.spec.merge import server_average
 from gossamer.spec.messages import Segment
@@ -54,12 +54,11 @@ class Server:
         scale = quant.scale_of(average, settings.bits)
         values = quant.pack(quant.quantize(average, scale, settings.bits), settings.bits)
         message = Segment(Coding.RANGE, settings.bits, 0, 1.0, float(scale), b"", values).pack()
+        room = settings.mtu - HEADER_BYTES - (TAG_BYTES if settings.auth else 0)
+        fragments = -(-len(message) // room)
         answers = []
         for node in present:
-            frames = fragment_message(
-                MessageType.SEGMENT, SERVER, node, round_, 0, message, settings.mtu, settings.auth
-            )
-            first = (round_ * settings.nodes + node) * len(frames) + 1
+            first = (round_ * settings.nodes + node) * fragments + 1  # SPEC.md 9.4
             frames = fragment_message(
                 MessageType.SEGMENT, SERVER, node, round_, first, message, settings.mtu, settings.auth
             )
