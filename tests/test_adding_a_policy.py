@@ -38,24 +38,24 @@ def test_the_example_of_the_page_works(tmp_path: Path) -> None:
             shutil.copy(source, tmp_path)
 
     spec = tmp_path / "gossamer" / "spec"
-    member = re.search(r"\n( +PUSH_RING = \d+\n)", number)
+    member = re.search(r"\n( +ONE_PEER = \d+\n)", number)
     assert member
     insert(spec / "constants.py", "    LOCAL = 7\n", member[1])
     insert(tmp_path / "gossamer" / "experiment" / "_sections.py", "PolicySection = ", section + "\n\n")
-    insert(tmp_path / "gossamer" / "experiment" / "_sections.py", "    | LocalPolicy,\n", "    | PushRingPolicy\n")
+    insert(tmp_path / "gossamer" / "experiment" / "_sections.py", "    | LocalPolicy,\n", "    | OnePeerPolicy\n")
     insert(spec / "policies.py", "POLICIES: dict", policy + "\n\n")
-    insert(spec / "policies.py", "    PolicyKind.LOCAL: Local,\n", "    PolicyKind.PUSH_RING: PushRing,\n")
+    insert(spec / "policies.py", "    PolicyKind.LOCAL: Local,\n", "    PolicyKind.ONE_PEER: OnePeer,\n")
     function, row = core.rsplit("\n\n", 1)
     insert(tmp_path / "firmware" / "core" / "gs_policy.c", "static const gs_policy_t policies[]", function + "\n\n")
     insert(tmp_path / "firmware" / "core" / "gs_policy.c", "    [GS_POLICY_LOCAL] =", row)
     config = tmp_path / "firmware" / "core" / "gs_config.c"
     greatest = "{GS_CFG_POLICY, 0, GS_POLICY_LOCAL}"
     assert greatest in config.read_text("utf-8")
-    config.write_text(config.read_text("utf-8").replace(greatest, greatest.replace("LOCAL", "PUSH_RING")), "utf-8")
+    config.write_text(config.read_text("utf-8").replace(greatest, greatest.replace("LOCAL", "ONE_PEER")), "utf-8")
     draws = tmp_path / "tests" / "conformance" / "random_experiments.py"
-    insert(draws, '"local")', '"push_ring", ')
-    insert(draws, '        "local": {},\n', '        "push_ring": {},\n')
+    insert(draws, '"local")', '"one_peer", ')
+    insert(draws, '        "local": {},\n', '        "one_peer": {},\n')
 
     assert run(tmp_path, "codegen.spec_headers").returncode == 0
-    conformance = run(tmp_path, "pytest", "-q", "tests/conformance", "-k", "test_every_policy_small and push_ring")
+    conformance = run(tmp_path, "pytest", "-q", "tests/conformance", "-k", "test_every_policy_small and one_peer")
     assert "1 passed" in conformance.stdout, conformance.stdout + conformance.stderr
