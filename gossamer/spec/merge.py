@@ -101,6 +101,7 @@ class Fifo:
         return wave
 
 
+@np.errstate(all="ignore")  # what overflows keeps the local value
 def merge(w: F32, own_weight: F32, waves: Iterator[Wave]) -> F32:
     """Return the merged weights [P, N] (SPEC.md 6.9); the waves' `weight` are the weights to merge with."""
     num, den = own_weight * w, np.broadcast_to(own_weight, w.shape).copy()
@@ -111,16 +112,15 @@ def merge(w: F32, own_weight: F32, waves: Iterator[Wave]) -> F32:
         num[:, wave.nodes] = np.where(counts, before_num + wave.weight * wave.values, before_num)
         den[:, wave.nodes] = np.where(counts, before_den + wave.weight, before_den)
         touched[:, wave.nodes] |= counts
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        mixed = num / den
+    mixed = num / den
     return np.where(touched & np.isfinite(mixed), mixed, w)
 
 
+@np.errstate(all="ignore")
 def verified_weight(loss: F32, trial_loss: F32) -> F32:
     """Score a message by the validation loss [n] without and with it (SPEC.md 6.10)."""
     half = np.float32(0.5)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        x = np.where(loss > 0, half + ((loss - trial_loss) / loss) * half, half)
+    x = np.where(loss > 0, half + ((loss - trial_loss) / loss) * half, half)
     return np.where(np.isfinite(x), np.clip(x, np.float32(0), np.float32(1)), np.float32(0))
 
 

@@ -177,8 +177,8 @@ int main(int argc, char **argv)
     if (!arena || !decoded || !host.encoded) {
         fail("memory", "out of it");
     }
-    const gs_port_t port = {
-        &host, on_send, host.state_folder ? on_kv_put : NULL, host.state_folder ? on_kv_get : NULL, on_log};
+    const gs_port_t port = {&host, on_send, host.state_folder ? on_kv_put : NULL, host.state_folder ? on_kv_get : NULL,
+                            on_log};
     gs_cobs_t cobs;
     gs_cobs_init(&cobs, decoded, config.mtu);
     read_key(host.fd, key);

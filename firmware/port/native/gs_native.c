@@ -96,7 +96,8 @@ gs_native_t *gs_native_open(uint16_t id, const uint8_t *key, const uint8_t *imag
     if (!native) {
         return NULL;
     }
-    if (!(slot0_len && on_kv_put(native, 0, slot0, slot0_len)) && !(slot1_len && on_kv_put(native, 1, slot1, slot1_len))) {
+    if (!(slot0_len && on_kv_put(native, 0, slot0, slot0_len)) &&
+        !(slot1_len && on_kv_put(native, 1, slot1, slot1_len))) {
         *err = start(native, id, key, image, image_len);
     }
     if (*err) {
