@@ -291,10 +291,12 @@ static void tell_number(gs_node_t *node, uint8_t type, uint32_t number)
 static gs_err_t tell_error(gs_node_t *node, gs_err_t err)
 {
     const char *text = gs_err_text(err);
-    const size_t len = strlen(text);
+    size_t len = 4;
     gs_store_u32(node->message, (uint32_t)(int32_t)err);
-    memcpy(node->message + 4, text, len);
-    tell(node, GS_MESSAGE_ERROR, node->message, 4 + len);
+    while (*text) {
+        node->message[len++] = (uint8_t)*text++;
+    }
+    tell(node, GS_MESSAGE_ERROR, node->message, len);
     return err;
 }
 
