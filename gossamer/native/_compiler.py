@@ -80,7 +80,7 @@ def _native_flag(compiler: Compiler) -> tuple[str, ...]:
 @cache
 def _macros(compiler: Compiler, flags: tuple[str, ...]) -> str | None:
     """Return the predefined macros: they hold the compiler's version and the processor's abilities. None: refused."""
-    command = [*compiler.command, *flags, "-dM", "-E", "-x", "c", "-"]
+    command = [*compiler.command, *flags, "-w", "-dM", "-E", "-x", "c", "-"]
     try:
         done = subprocess.run(command, input="", capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
