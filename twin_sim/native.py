@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -57,8 +58,8 @@ class _Nodes:
         self._image = self._ffi.from_buffer(job.image)
         self._handles: list[Any] = []
         self._inbox: list[list[bytes]] = []
-        self._pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
         self._threads = threads or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._threads)
         self._fresh = False
 
     def open(self, slots: Sequence[tuple[bytes, bytes]]) -> None:
@@ -84,8 +85,8 @@ class _Nodes:
 
     def shutdown(self) -> None:
         """Free all, for good."""
+        self._pool.shutdown(cancel_futures=True)  # first: after an interrupt, threads may still be inside nodes
         self.close()
-        self._pool.shutdown()
 
     def send(self, node: int, frames: Sequence[bytes]) -> None:
         """Keep frames for a node until the next `receive`."""
@@ -167,10 +168,7 @@ class NativePlace:
         if stored is not None and int(stored["rounds_done"]) > committed:
             stored = None
         nodes = self._job.experiment.experiment.nodes
-        slots = [(b"", b"")] * nodes
-        if stored is not None:
-            slots = [(stored[f"slot0_{n}"].tobytes(), stored[f"slot1_{n}"].tobytes()) for n in range(nodes)]
-        self._nodes.open(slots)
+        self._nodes.open([(b"", b"")] * nodes if stored is None else _unpack_slots(stored))
         self._coordinator = Coordinator(self._job, self._nodes, self._key)
         rounds = 0 if stored is None else int(stored["rounds_done"])
         self._rounds_done = self._coordinator.start(rounds)
@@ -189,13 +187,28 @@ class NativePlace:
     def save(self) -> None:
         """Write all checkpoints to the run folder, whole or not at all."""
         assert self._coordinator is not None
-        arrays: dict[str, NDArray[Any]] = {"rounds_done": np.array(self._rounds_done)}
-        for node, pair in enumerate(self._nodes.slots()):
-            arrays |= {f"slot{k}_{node}": np.frombuffer(data, np.uint8) for k, data in enumerate(pair)}
         weights, tensors = zip(*self._coordinator.crcs(), strict=True)
-        arrays |= {"weights_crcs": np.array(weights, np.uint32), "tensor_crcs": np.array(tensors, np.uint32)}
-        self._state.save(arrays)
+        self._state.save(
+            {
+                "rounds_done": np.array(self._rounds_done),
+                "weights_crcs": np.array(weights, np.uint32),
+                "tensor_crcs": np.array(tensors, np.uint32),
+                **_pack_slots(self._nodes.slots()),
+            }
+        )
 
     def weights(self) -> NDArray[np.float32]:
         """Return a copy of all weights, [P, N]."""
         return self._nodes.weights()
+
+
+def _pack_slots(slots: Sequence[tuple[bytes, bytes]]) -> dict[str, NDArray[Any]]:
+    """Return all slots as one array of bytes, and their lengths, [N, 2]."""
+    lengths = np.array([[len(data) for data in pair] for pair in slots], np.int64)
+    return {"slots": np.frombuffer(b"".join(itertools.chain(*slots)), np.uint8), "slot_lengths": lengths}
+
+
+def _unpack_slots(stored: Mapping[str, NDArray[Any]]) -> list[tuple[bytes, bytes]]:
+    ends = np.cumsum(stored["slot_lengths"])
+    pieces = [piece.tobytes() for piece in np.split(stored["slots"], ends[:-1])]
+    return list(zip(pieces[::2], pieces[1::2], strict=True))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gossamer.errors import RunError
 
 
 class StateFile:
@@ -28,8 +31,13 @@ class StateFile:
         partial.replace(self._path)
 
     def load(self) -> dict[str, NDArray[Any]] | None:
-        """Return the arrays, None where nothing was saved."""
-        if not self._path.exists():
+        """Return the arrays, None where nothing was saved. Raises RunError for a damaged file."""
+        try:
+            with np.load(self._path, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+        except FileNotFoundError:
             return None
-        with np.load(self._path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise RunError(
+                f"the saved state cannot be read: {error}", str(self._path), "delete it; --resume then starts anew"
+            ) from error
