@@ -39,7 +39,8 @@ static size_t encode(gs_node_t *node, uint32_t part, const gs_walk_t *coordinate
         const float plain = node->residual ? node->w[c] + node->residual[c] : node->w[c];
         gs_quant_store(values, i, plain, scale, config->bits);
         if (node->residual) {
-            node->residual[c] = plain - gs_quant_load(values, i, scale, config->bits);
+            const float rest = plain - gs_quant_load(values, i, scale, config->bits);
+            node->residual[c] = gs_is_finite(rest) ? rest : 0.0f;
         }
         if (node->reference) {
             node->reference[c] = gs_quant_load(values, i, scale, config->bits);

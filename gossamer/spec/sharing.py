@@ -80,7 +80,8 @@ def encode(settings: Settings, units: Units, part: I16, parts: int, plain: F32, 
 def feed_back(residual: F32, plain: F32, parts: Parts, sent: Bool) -> None:
     """Keep in place, where a part was sent, what quantization took from `plain` (SPEC.md 5)."""
     told = (parts.part >= 0) & np.take_along_axis(sent, np.maximum(parts.part, 0).astype(np.int64), axis=0)
-    residual[told] = (plain - parts.values)[told]
+    rest = plain - parts.values
+    residual[told] = np.where(np.isfinite(rest), rest, np.float32(0))[told]
 
 
 def frame_overhead(settings: Settings) -> int:
