@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import secrets
 import selectors
 import signal
@@ -29,6 +30,8 @@ from gossamer.spec.wire import CobsStream, cobs_encode
 
 _STOP_TIMEOUT_S = 5.0
 _READ_BYTES = 1 << 16
+_LOG_LINES = 5  # of a dead node's words, in the error
+_FILES_OF_OURS = 64
 
 
 @cache
@@ -43,16 +46,21 @@ class _Process:
     def __init__(self, node: int, program: Path, image: Path, state: Path, log: Path, key: bytes, mtu: int) -> None:
         self.node = node
         self._log = log
+        self._log_from = log.stat().st_size if log.exists() else 0  # a continued run has an older process's words
         self.socket, theirs = socket.socketpair()
-        with theirs, log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [program, str(node), image, str(theirs.fileno()), state],
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C on the terminal is for us alone
-            )
+        try:
+            with theirs, log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    [program, str(node), image, str(theirs.fileno()), state],
+                    stdin=subprocess.DEVNULL,
+                    stdout=errors,
+                    stderr=errors,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C on the terminal is for us alone
+                )
+        except BaseException:
+            self.socket.close()
+            raise
         self.socket.setblocking(False)
         self.stream = CobsStream(mtu)
         self.unsent = bytearray(key)
@@ -80,20 +88,28 @@ class _Process:
         status = self._process.returncode
         how = "closed its socket" if status is None else f"ended with status {status}"
         if status is not None and status < 0:
-            how = f"was ended by {signal.Signals(-status).name}"
-        said = self._log.read_text("utf-8", "replace").strip().splitlines()[-3:]
+            how = f"was ended by {_signal_name(-status)}"
+        with self._log.open("rb") as log:
+            log.seek(self._log_from)
+            said = log.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
         return RunError(
             f"the process {how}" + (f"; it said: {' / '.join(said)}" if said else ""),
             f"node {self.node}",
             f"see {self._log}; --resume continues from the last committed round",
         )
 
-    def stop(self) -> None:
-        """End the process: by closing its socket, then by force."""
+    def hang_up(self) -> None:
+        """Close the socket: a node ends when nobody is there."""
         self.socket.close()
-        try:
-            self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+
+    def wait(self, deadline_s: float) -> None:
+        """Give the process until then to end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def kill(self) -> None:
+        """End the process by force, if it has not ended."""
+        if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
@@ -119,10 +135,10 @@ class _Processes:
 
     def receive(self, timeout_s: float) -> Sequence[tuple[int, bytes]]:
         """Return frames that came, waiting for the first."""
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         came: list[tuple[int, bytes]] = []
-        while not came and time.monotonic() < deadline:
-            for key, events in self._selector.select(max(0.0, deadline - time.monotonic())):
+        while not came and time.monotonic() < deadline_s:
+            for key, events in self._selector.select(max(0.0, deadline_s - time.monotonic())):
                 process: _Process = key.data
                 try:
                     if events & selectors.EVENT_WRITE:
@@ -140,15 +156,18 @@ class _Processes:
             self._selector.modify(process.socket, wanted, process)
 
     def stop(self) -> None:
-        """End all processes, whatever they do."""
-        for process in self._processes:
-            with contextlib.suppress(OSError):
-                self._selector.unregister(process.socket)
-                process.socket.shutdown(socket.SHUT_RDWR)
-        for process in self._processes:
-            process.stop()
-        self._processes = []
-        self._selector.close()
+        """End all processes, whatever they do and whatever happens meanwhile."""
+        try:
+            self._selector.close()
+            for process in self._processes:
+                process.hang_up()
+            deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+            for process in self._processes:
+                process.wait(deadline_s)
+        finally:
+            for process in self._processes:
+                process.kill()
+            self._processes = []
 
 
 class HostPlace:
@@ -188,14 +207,28 @@ class HostPlace:
                 old.unlink()
         key = secrets.token_bytes(KEY_BYTES)
         mtu = int(self._job.config["mtu"])
-        for node in range(self._job.experiment.experiment.nodes):
+        nodes = self._job.experiment.experiment.nodes
+        _allow_files(nodes)
+        for node in range(nodes):
             log = logs / f"node-{node:05}.log"
-            self._processes.add(_Process(node, program, image, self._state, log, key, mtu))
+            try:
+                self._processes.add(_Process(node, program, image, self._state, log, key, mtu))
+            except OSError as error:
+                raise RunError(
+                    f"its process cannot be started: {error}", f"node {node}", "use fewer nodes, or --on sim"
+                ) from error
         self._coordinator = Coordinator(self._job, self._processes, key)
         rounds = self._coordinator.start(committed)
         if rounds:
-            kept = json.loads(self._crcs.read_text("utf-8"))
-            self._coordinator.restore_crcs(kept[str(rounds)])
+            try:
+                kept = json.loads(self._crcs.read_text("utf-8"))[str(rounds)]
+            except (OSError, ValueError, KeyError) as error:
+                raise RunError(
+                    f"nothing is kept of round {rounds}",
+                    str(self._crcs),
+                    f"delete {self._state}; --resume then starts anew",
+                ) from error
+            self._coordinator.restore_crcs(kept)
         return rounds
 
     def round(self, r: int) -> list[Row]:
@@ -216,3 +249,19 @@ class HostPlace:
     def weights(self) -> NDArray[np.float32] | None:
         """Return None: a process keeps its weights to itself."""
         return None
+
+
+def _allow_files(nodes: int) -> None:
+    """Raise the limit of open files, as far as this process may, to a socket a node."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = nodes + _FILES_OF_OURS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,13 +1,17 @@
 /* The node as a process: frames over an inherited socket, COBS-coded as on a UART; checkpoints as files.
 
-   gossamer-node ID IMAGE FD [STATE_FOLDER]
+       gossamer-node ID IMAGE FD [STATE_FOLDER]
+       gossamer-node --print-arena IMAGE
 
-   The first 32 bytes that come over FD are the run key. The process ends when the other side closes FD, or on STOP. */
+   The first 32 bytes that come over FD are the run key. The process ends when the other side closes FD, or on STOP: so
+   it never outlives who started it. The second form prints the memory that a node needs, "bytes part" a line. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +23,7 @@
 #include "gs_node.h"
 
 #define PATH_BYTES 4096
+#define READ_BYTES 4096
 
 typedef struct {
     int fd;
@@ -27,13 +32,13 @@ typedef struct {
     uint8_t *encoded;         /* room for the longest frame, encoded */
 } host_t;
 
-static void fail(const char *what, const char *why)
+static _Noreturn void fail(const char *what, const char *why)
 {
     fprintf(stderr, "gossamer-node: %s: %s\n", what, why);
     exit(EXIT_FAILURE);
 }
 
-static void write_all(int fd, const uint8_t *data, size_t len)
+static bool write_all(int fd, const uint8_t *data, size_t len)
 {
     while (len) {
         const ssize_t done = write(fd, data, len);
@@ -41,36 +46,44 @@ static void write_all(int fd, const uint8_t *data, size_t len)
             continue;
         }
         if (done <= 0) {
-            exit(EXIT_SUCCESS); /* the other side is gone: nobody is left to tell */
+            return false;
         }
         data += done;
         len -= (size_t)done;
     }
+    return true;
 }
+
+/* --- the node's port -------------------------------------------------------------------------------------------- */
 
 static void on_send(void *ctx, const uint8_t *frame, size_t len)
 {
     const host_t *host = ctx;
-    write_all(host->fd, host->encoded, gs_cobs_encode(frame, len, host->encoded));
+    if (!write_all(host->fd, host->encoded, gs_cobs_encode(frame, len, host->encoded))) {
+        exit(EXIT_SUCCESS); /* the other side is gone: nobody is left to tell */
+    }
 }
 
-static void slot_path(const host_t *host, uint32_t slot, const char *suffix, char path[PATH_BYTES])
+static bool slot_path(const host_t *host, uint32_t slot, const char *suffix, char path[PATH_BYTES])
 {
-    snprintf(path, PATH_BYTES, "%s/node-%05u.%u%s", host->state_folder, host->id, (unsigned)slot, suffix);
+    const int len =
+        snprintf(path, PATH_BYTES, "%s/node-%05u.%u%s", host->state_folder, host->id, (unsigned)slot, suffix);
+    return len > 0 && len < PATH_BYTES;
 }
 
-/* Write beside the old file, then put it in its place: a cut at any moment leaves one of the two whole. */
+/* Write beside the old file, then put it in its place: a cut at any moment, of power too, leaves one of the two whole. */
 static gs_err_t on_kv_put(void *ctx, uint32_t slot, const uint8_t *data, size_t len)
 {
     char path[PATH_BYTES];
     char partial[PATH_BYTES];
-    slot_path(ctx, slot, "", path);
-    slot_path(ctx, slot, ".tmp", partial);
+    if (!slot_path(ctx, slot, "", path) || !slot_path(ctx, slot, ".tmp", partial)) {
+        return GS_ERR_CHECKPOINT;
+    }
     const int fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) {
         return GS_ERR_CHECKPOINT;
     }
-    const bool written = write(fd, data, len) == (ssize_t)len;
+    const bool written = write_all(fd, data, len) && fsync(fd) == 0;
     const bool closed = close(fd) == 0;
     return written && closed && rename(partial, path) == 0 ? GS_OK : GS_ERR_CHECKPOINT;
 }
@@ -78,8 +91,7 @@ static gs_err_t on_kv_put(void *ctx, uint32_t slot, const uint8_t *data, size_t 
 static size_t on_kv_get(void *ctx, uint32_t slot, uint8_t *data, size_t capacity)
 {
     char path[PATH_BYTES];
-    slot_path(ctx, slot, "", path);
-    FILE *file = fopen(path, "rb");
+    FILE *file = slot_path(ctx, slot, "", path) ? fopen(path, "rb") : NULL;
     if (!file) {
         return 0;
     }
@@ -93,12 +105,29 @@ static void on_log(void *ctx, const char *text)
     fprintf(stderr, "gossamer-node %u: %s\n", ((const host_t *)ctx)->id, text);
 }
 
+/* --- starting --------------------------------------------------------------------------------------------------- */
+
+static int parse_number(const char *name, const char *text, long max)
+{
+    char *end;
+    errno = 0;
+    const long number = strtol(text, &end, 10);
+    if (errno || end == text || *end || number < 0 || number > max) {
+        fprintf(stderr, "gossamer-node: %s: \"%s\" is no number from 0 to %ld\n", name, text, max);
+        exit(EXIT_FAILURE);
+    }
+    return (int)number;
+}
+
 static const uint8_t *map_image(const char *path, size_t *len)
 {
     struct stat about;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &about) != 0 || about.st_size == 0) {
-        fail(path, fd < 0 ? strerror(errno) : "empty");
+    if (fd < 0 || fstat(fd, &about) != 0) {
+        fail(path, strerror(errno));
+    }
+    if (about.st_size == 0) {
+        fail(path, "empty");
     }
     *len = (size_t)about.st_size;
     void *image = mmap(NULL, *len, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -109,6 +138,28 @@ static const uint8_t *map_image(const char *path, size_t *len)
     return image;
 }
 
+static void load_config(gs_config_t *config, const char *path, const uint8_t *image, size_t image_len)
+{
+    uint32_t bad_word;
+    const gs_err_t err = gs_config_load(config, image, image_len, &bad_word);
+    if (err) {
+        fprintf(stderr, "gossamer-node: %s: %s", path, gs_err_text(err));
+        fprintf(stderr, err == GS_ERR_CONFIG ? " (word %u)\n" : "\n", (unsigned)bad_word);
+        exit(EXIT_FAILURE);
+    }
+}
+
+static void print_arena(const gs_config_t *config)
+{
+    gs_arena_part_t parts[GS_ARENA_PARTS];
+    size_t n_parts;
+    const size_t bytes = gs_node_arena_bytes(config, parts, &n_parts);
+    for (size_t i = 0; i < n_parts; ++i) {
+        printf("%zu %s\n", parts[i].bytes, parts[i].name);
+    }
+    printf("%zu node\n%zu total\n", sizeof(gs_node_t), bytes + sizeof(gs_node_t));
+}
+
 static void read_key(int fd, uint8_t key[GS_KEY_BYTES])
 {
     for (size_t held = 0; held < GS_KEY_BYTES;) {
@@ -117,16 +168,18 @@ static void read_key(int fd, uint8_t key[GS_KEY_BYTES])
             continue;
         }
         if (got <= 0) {
-            fail("run key", "the other side closed before sending it");
+            fail("run key", got < 0 ? strerror(errno) : "the other side closed before sending it");
         }
         held += (size_t)got;
     }
 }
 
+/* --- running ---------------------------------------------------------------------------------------------------- */
+
 /* Wait for bytes, hand on the frames in them; false at the end of the stream. */
 static bool receive(gs_node_t *node, gs_cobs_t *cobs, int fd)
 {
-    uint8_t bytes[4096];
+    uint8_t bytes[READ_BYTES];
     const ssize_t got = read(fd, bytes, sizeof bytes);
     if (got < 0 && errno == EINTR) {
         return true;
@@ -147,51 +200,59 @@ static bool is_readable(int fd)
     return poll(&waiting, 1, 0) > 0;
 }
 
+/* While there is work, look for bytes between two pieces of it; else sleep until some come. */
+static void run(gs_node_t *node, gs_cobs_t *cobs, int fd)
+{
+    while (!gs_node_stopped(node)) {
+        const bool busy = gs_node_step(node);
+        if ((!busy || is_readable(fd)) && !receive(node, cobs, fd)) {
+            return;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 4 || argc > 5) {
-        fail("usage", "gossamer-node ID IMAGE FD [STATE_FOLDER]");
-    }
     static gs_node_t node;
-    size_t image_len;
-    uint32_t bad_word;
-    uint8_t key[GS_KEY_BYTES];
     gs_config_t config;
+    size_t image_len;
+    const bool only_print = argc == 3 && strcmp(argv[1], "--print-arena") == 0;
+    if (!only_print && (argc < 4 || argc > 5)) {
+        fail("usage", "gossamer-node ID IMAGE FD [STATE_FOLDER], or gossamer-node --print-arena IMAGE");
+    }
     const uint8_t *image = map_image(argv[2], &image_len);
-    gs_err_t err = gs_config_load(&config, image, image_len, &bad_word);
-    if (err) {
-        fprintf(stderr, "gossamer-node: %s: %s", argv[2], gs_err_text(err));
-        fprintf(stderr, err == GS_ERR_CONFIG ? " (word %u)\n" : "\n", (unsigned)bad_word);
-        return EXIT_FAILURE;
+    load_config(&config, argv[2], image, image_len);
+    if (only_print) {
+        print_arena(&config);
+        return EXIT_SUCCESS;
     }
 
-    host_t host = {
-        .fd = atoi(argv[3]),
-        .id = (uint16_t)atoi(argv[1]),
-        .state_folder = argc > 4 ? argv[4] : NULL,
-        .encoded = malloc(GS_COBS_BYTES(config.mtu)),
-    };
+    /* As on a board: everything is taken once, at the start. */
     const size_t arena_len = gs_node_arena_bytes(&config, NULL, NULL);
     void *arena = malloc(arena_len);
     uint8_t *decoded = malloc(config.mtu);
+    host_t host = {
+        .fd = parse_number("FD", argv[3], INT_MAX),
+        .id = (uint16_t)parse_number("ID", argv[1], (long)config.nodes - 1),
+        .state_folder = argc > 4 ? argv[4] : NULL,
+        .encoded = malloc(GS_COBS_BYTES(config.mtu)),
+    };
     if (!arena || !decoded || !host.encoded) {
         fail("memory", "out of it");
     }
+    signal(SIGPIPE, SIG_IGN); /* write() says it, too */
+
     const gs_port_t port = {&host, on_send, host.state_folder ? on_kv_put : NULL, host.state_folder ? on_kv_get : NULL,
                             on_log};
+    uint8_t key[GS_KEY_BYTES];
     gs_cobs_t cobs;
     gs_cobs_init(&cobs, decoded, config.mtu);
     read_key(host.fd, key);
-    err = gs_node_init(&node, host.id, key, &port, image, image_len, arena, arena_len);
+    const gs_err_t err = gs_node_init(&node, host.id, key, &port, image, image_len, arena, arena_len);
     if (err) {
         fail("start", gs_err_text(err));
     }
-    while (!gs_node_stopped(&node)) {
-        const bool busy = gs_node_step(&node);
-        if ((!busy || is_readable(host.fd)) && !receive(&node, &cobs, host.fd)) {
-            break;
-        }
-    }
+    run(&node, &cobs, host.fd);
     free(host.encoded);
     free(decoded);
     free(arena);
