@@ -6,9 +6,10 @@ The coordinator neither knows nor cares what carries its frames: function calls,
 from __future__ import annotations
 
 import struct
+import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,17 @@ _ABSENT: dict[str, Any] = {
 class Coordinator:
     """Run a job's rounds over a transport."""
 
-    def __init__(self, job: Job, transport: Transport, key: bytes, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        transport: Transport,
+        key: bytes,
+        patience: Patience | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._job = job
         self._settings = settings = Settings.from_words(job.config)
-        self._dialogue = Dialogue(settings, transport, key, patience or Patience())
+        self._dialogue = Dialogue(settings, transport, key, patience or Patience(), clock_s)
         self._told: list[NDArray[np.uint16] | None] = [None] * settings.nodes
         self._server = Server(settings, self._dialogue.key) if settings.policy is PolicyKind.FEDAVG else None
         self._crcs = [_initial_crcs(settings)] * settings.nodes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gossamer.errors import CoreError, RunError
-from gossamer.spec.constants import COORDINATOR, DATA_TYPE_MIN, HEADER_BYTES, SERVER, MessageType
+from gossamer.spec.constants import COORDINATOR, DATA_TYPE_MIN, HEADER_BYTES, SERVER, TAG_BYTES, MessageType
 from gossamer.spec.errors import FrameError, MalformedError
 from gossamer.spec.messages import Failure
 from gossamer.spec.settings import Settings
@@ -18,7 +18,7 @@ from gossamer.spec.wire import Frame, Reassembler, fragment_message, pack_frame,
 
 Answer = TypeVar("Answer")
 
-_ROUTE = struct.Struct("<4xHHI")  # src, dst, round of a header
+_ROUTE = struct.Struct("<2xBxHHI8xH")  # flags, src, dst, round, payload bytes of a header
 _CONTROL_MESSAGE_BYTES_MAX = 4096  # of what nodes say; the longest is METRICS of LAYERS_MAX layers
 _NAMED = 4  # silent nodes that an error describes
 _OF_A_ROUND = (MessageType.DONE, MessageType.METRICS)  # a node may say the others in any round
@@ -173,7 +173,8 @@ class Dialogue:
                 continue
             dropped = self._reassembler.dropped
             message = self._reassembler.take(frame)
-            self.dropped["reassembly"] += self._reassembler.dropped - dropped
+            if self._reassembler.dropped > dropped:
+                self.dropped["reassembly"] += self._reassembler.dropped - dropped
             if message is None:
                 continue
             self._heard[node] = f"{_name(frame.type)} of round {frame.round}"
@@ -183,8 +184,10 @@ class Dialogue:
 
     def _put_aside(self, node: int, data: bytes) -> None:
         """Keep a data frame by what its header says; whether it is true, its receiver checks."""
-        src, dst, round_ = _ROUTE.unpack_from(data)
-        if src != node or not (dst < self._settings.nodes or dst == SERVER):
+        flags, src, dst, round_, len_bytes = _ROUTE.unpack_from(data)
+        if len(data) != HEADER_BYTES + len_bytes + (TAG_BYTES if flags & 1 else 0):
+            self.dropped["length"] += 1
+        elif src != node or not (dst < self._settings.nodes or dst == SERVER):
             self.dropped["peer"] += 1
         elif round_ != self.round:
             self.dropped["stale"] += 1
@@ -205,7 +208,7 @@ class Dialogue:
         patience = self._patience
         waited = f"{patience.timeout_s:g} s" + (f", asked {patience.tries} times" if patience.tries > 1 else "")
         last = "; ".join(f"node {node}: {self._heard.get(node, 'nothing, ever')}" for node in silent[:_NAMED])
-        noise = ", ".join(f"{count} {reason}" for reason, count in sorted(self.dropped.items()) if count)
+        noise = ", ".join(f"{count} {reason}" for reason, count in sorted(self.dropped.items()))
         return RunError(
             f"no {answer.name} within {waited}; {len(silent)} of {self._settings.nodes} nodes are silent; last heard "
             f"of {last}" + ("; ..." if len(silent) > _NAMED else "") + f"; frames dropped: {noise or 'none'}",
