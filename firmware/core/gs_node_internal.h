@@ -87,6 +87,36 @@ void gs_merge_commit(gs_node_t *node);
 /* Bytes of one place of the FIFO. */
 size_t gs_merge_place_bytes(const gs_config_t *config);
 
+/* Place a node's parts in its arena. */
+void gs_memory_lay_out(gs_node_t *node);
+
+/* Bytes of a shard. */
+size_t gs_memory_shard_bytes(const gs_config_t *config, uint32_t samples);
+
+/* Set all that outlives a round to its start. */
+void gs_memory_start_anew(gs_node_t *node);
+
+/* Write a checkpoint; read one over the state (returns its rounds, 0 where there is none); continue from one. */
+void gs_memory_save(gs_node_t *node);
+uint32_t gs_memory_load(gs_node_t *node, uint32_t slot);
+gs_err_t gs_memory_continue(gs_node_t *node, uint32_t rounds);
+
+/* Take ROUND. */
+gs_err_t gs_round_begin(gs_node_t *node, uint32_t round);
+
+/* Whether the node's round is committed. */
+bool gs_round_is_committed(const gs_node_t *node);
+
+/* Send the report of the last committed round. */
+void gs_round_tell_metrics(gs_node_t *node);
+
+/* Move what reassembly dropped to the counters. */
+void gs_round_count_reassembly(gs_node_t *node);
+
+/* Send a control message to the coordinator. */
+void gs_node_tell(gs_node_t *node, uint8_t type, const uint8_t *payload, size_t len);
+void gs_node_tell_number(gs_node_t *node, uint8_t type, uint32_t number);
+
 /* Send a message to `dst` in as many frames as it takes; counts data frames. */
 void gs_node_send(gs_node_t *node, uint8_t type, uint16_t dst, const uint8_t *payload, size_t len);
 
