@@ -33,7 +33,7 @@ class StateFile:
     def load(self) -> dict[str, NDArray[Any]] | None:
         """Return the arrays, None where nothing was saved. Raises RunError for a damaged file."""
         try:
-            with np.load(self._path, allow_pickle=False) as stored:
+            with self._path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return {name: stored[name] for name in stored.files}
         except FileNotFoundError:
             return None
