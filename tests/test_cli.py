@@ -264,3 +264,17 @@ def test_size_adds_up(capfd: pytest.CaptureFixture[str]) -> None:
     sizes = {name.strip(): int(size.replace(",", "")) for size, name in (line.strip().split("  ") for line in parts)}
     assert sizes["weights"] == 4 * (64 * 32 + 32 + 32 * 10 + 10)
     assert int(total.split()[0].replace(",", "")) == sum(sizes.values())
+
+
+@pytest.mark.parametrize(
+    ("override", "where"), [((), "digits_gist.toml:17: model.layers: "), (("--set", "model.layers=[9, 10]"), "--set ")]
+)
+def test_what_the_data_refuse_is_named_with_its_place(
+    override: tuple[str, ...], where: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = EXAMPLE.read_text("utf-8").replace("[64, 32, 10]", "[63, 32, 10]")
+    path = tmp_path / EXAMPLE.name
+    path.write_text(text, "utf-8")
+    assert main(["experiment", "check", str(path), *override]) == 2
+    (line,) = [row for row in capfd.readouterr().err.splitlines() if "model.layers" in row]
+    assert where in line

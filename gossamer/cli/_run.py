@@ -11,10 +11,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from gossamer.cli._check import warn
+from gossamer.cli._check import prepare
 from gossamer.cli._progress import progress_for
 from gossamer.errors import GossamerError, RunError
-from gossamer.experiment import load_experiment
 from gossamer.job import Job
 from gossamer.place import Place
 from gossamer.record import Recorder, is_run, read_run, recorded_engine
@@ -63,11 +62,8 @@ class Stop:
 
 def run_experiment(request: RunRequest) -> bool:
     """Run and record; return whether it finished (False: interrupted, saved)."""
-    import models
-
-    experiment = load_experiment(request.experiment, request.overrides)
-    warn(experiment)
-    job: Job = models.prepare(experiment)
+    job = prepare(request.experiment, request.overrides)
+    experiment = job.experiment
     suffix = f"-{request.engine}" if request.on == "sim" and request.engine != "auto" else ""
     folder = request.out or default_folder(f"{experiment.experiment.name}-{request.on}{suffix}", request.resume)
     engine = choose_engine(request, folder)

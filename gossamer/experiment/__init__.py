@@ -1,6 +1,6 @@
 """Read an experiment file into frozen, typed sections."""
 
-from gossamer.experiment._load import load_experiment
+from gossamer.experiment._load import load_experiment, place_problems
 from gossamer.experiment._model import Experiment
 
-__all__ = ["Experiment", "load_experiment"]
+__all__ = ["Experiment", "load_experiment", "place_problems"]

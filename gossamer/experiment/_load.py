@@ -53,6 +53,13 @@ def load_experiment(path: Path | str, overrides: Sequence[str] = ()) -> Experime
     return _Loader(Path(path)).load(overrides)
 
 
+def place_problems(error: ExperimentError, path: Path | str, overrides: Sequence[str] = ()) -> ExperimentError:
+    """Add to problems found later, such as by the data, where in the file or the overrides their keys were given."""
+    loader = _Loader(Path(path))
+    loader.load(overrides)
+    return ExperimentError(problem if problem.where else loader.place(problem) for problem in error.problems)
+
+
 class _Loader:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -168,13 +175,20 @@ class _Loader:
                 return sections
         return {**sections, "topology": topology.model_copy(update=update)}
 
+    def place(self, problem: Problem) -> Problem:
+        """Say where the key of a problem was given."""
+        key = tuple(problem.key.split("."))
+        return Problem(self._where(key), problem.key, problem.what, problem.mend)
+
     def _note(self, key: Key, what: str, mend: str | None) -> None:
+        shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key)[1:]
+        self._problems.append(Problem(self._where(key), shown, what, mend))
+
+    def _where(self, key: Key) -> str:
         text = next((self._set[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._set), None)
         if text is None and key not in self._lines:
             text = next((given for name, given in self._set.items() if name[:1] == key), None)  # a section of its own
-        where = f"--set {text}" if text is not None else f"{self._path}:{line_of(self._lines, key)}"
-        shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key)[1:]
-        self._problems.append(Problem(where, shown, what, mend))
+        return f"--set {text}" if text is not None else f"{self._path}:{line_of(self._lines, key)}"
 
 
 def _parse_value(text: str) -> Any:
