@@ -5,11 +5,13 @@ run.json          place, engine, versions, times, facts
 metrics.jsonl     one row a node a round (`gossamer.place.Row` and the round); NaN is null
 events.jsonl      what happened when
 state/            belongs to the place
+lock              held by the process that writes here
 report.html       written by `gossamer report`
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -24,7 +26,7 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,32 +40,40 @@ from gossamer.spec.constants import SPEC_VERSION, WIRE_VERSION
 FORMAT: Final = 1
 
 _EXPERIMENT, _RUN, _METRICS, _EVENTS = "experiment.toml", "run.json", "metrics.jsonl", "events.jsonl"
+_LOCK, _STATE = "lock", "state"
 _FLOATS: Final = frozenset({"train_loss", "val_loss", "test_loss", "lr"})
 
 
 class Recorder:
     """Write one run; use as a context manager. A round's rows are on disk when `append` returns."""
 
-    def __init__(self, folder: Path, experiment: Experiment, info: dict[str, Any], committed: int) -> None:
+    def __init__(
+        self, folder: Path, experiment: Experiment, info: dict[str, Any], committed: int, lock: IO[bytes]
+    ) -> None:
         self.folder = folder
         self.experiment = experiment
         self.committed = committed  # whole rounds recorded
         self._info = info
         self._started_s = time.monotonic()
         self._seconds_before = float(info["seconds"])
-        self._metrics = (folder / _METRICS).open("ab")
+        self._lock = lock
+        with _writing(folder / _METRICS):
+            self._metrics = (folder / _METRICS).open("ab")
 
     @classmethod
     def create(cls, folder: Path, experiment: Experiment, place: str, engine: str) -> Self:
-        """Start a record in a new or empty folder.
+        """Start a record in a folder that is new, empty, or of a run that never finished a round.
 
-        Raises: RunError if the folder holds anything.
+        Raises: RunError if the folder holds anything else.
         """
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            what = "holds a run already" if is_run(folder) else "exists and is not empty"
-            raise RunError(what, str(folder), "continue it with --resume, or choose another --out")
-        (folder / "state").mkdir(parents=True)
-        info = {
+        if not _is_free(folder):
+            if is_run(folder):
+                raise RunError("holds a run already", str(folder), "continue it with --resume, or choose another --out")
+            what = "is not empty, and no run" if folder.is_dir() else "is not a folder"
+            raise RunError(what, str(folder), "choose another --out")
+        with _writing(folder):
+            (folder / _STATE).mkdir(parents=True, exist_ok=True)
+        info: dict[str, Any] = {
             "format": FORMAT,
             "name": experiment.experiment.name,
             "place": place,
@@ -78,9 +88,10 @@ class Recorder:
             "facts": {},
         }
         resolved = experiment.resolved()
-        _write_whole(folder / _EXPERIMENT, resolved.dumps())
-        recorder = cls(folder, resolved, info, 0)
-        recorder._save_info()
+        with _locking(folder) as lock:
+            _write_whole(folder / _EXPERIMENT, resolved.dumps())
+            recorder = cls(folder, resolved, info, 0, lock)
+            recorder._save_info()
         return recorder
 
     @classmethod
@@ -96,9 +107,10 @@ class Recorder:
             raise RunError(what, str(folder), f"resume with {folder / _EXPERIMENT}, or start anew with another --out")
         if (info["place"], info["engine"]) != (place, engine):
             raise RunError(f"was recorded on {info['place']} ({info['engine']})", str(folder), "resume it there")
-        ends = _round_ends(folder / _METRICS, recorded.experiment.nodes)
-        recorder = cls(folder, resolved, info, len(ends) - 1)
-        recorder.truncate(recorder.committed)
+        with _locking(folder) as lock:
+            ends = _round_ends(folder / _METRICS, recorded.experiment.nodes, check=True)
+            recorder = cls(folder, resolved, info, len(ends) - 1, lock)
+            recorder.truncate(recorder.committed)
         return recorder
 
     def __enter__(self) -> Self:
@@ -117,6 +129,7 @@ class Recorder:
         finally:
             with suppress(OSError):  # every row was flushed when it was committed
                 self._metrics.close()
+            self._lock.close()
 
     def truncate(self, rounds: int) -> None:
         """Forget the rounds from `rounds` on: they will be written again."""
@@ -241,11 +254,15 @@ def read_run(folder: Path) -> Run:
             for name in names:
                 values[name].append(row[name])
             crcs.append(row["tensor_crcs"])
-        except KeyError as error:
+        except (KeyError, TypeError) as error:
             raise RunError(f"no row of this version: {error}", f"{folder / _METRICS}:{number + 1}") from error
-    columns = {name: _column(name, column).reshape(rounds, nodes) for name, column in values.items()}
     tensors = 2 * (len(experiment.model.layers) - 1)
-    return Run(folder, experiment, info, columns, np.array(crcs, np.int64).reshape(rounds, nodes, tensors))
+    try:
+        columns = {name: _column(name, column).reshape(rounds, nodes) for name, column in values.items()}
+        table = np.array(crcs, np.int64).reshape(rounds, nodes, tensors)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RunError(f"damaged rows: {error}", str(folder / _METRICS), "run it again") from error
+    return Run(folder, experiment, info, columns, table)
 
 
 def different_keys(a: Experiment, b: Experiment) -> dict[str, tuple[Any, Any]]:
@@ -273,18 +290,61 @@ def _read_rows(path: Path, count: int) -> Iterator[dict[str, Any]]:
                 raise RunError(f"damaged row: {error}", f"{path}:{number + 1}", "run it again") from error
 
 
-def _round_ends(path: Path, nodes: int) -> list[int]:
-    """Return the offset in bytes after 0, 1, ... whole rounds; a torn last line ends no round."""
+def _round_ends(path: Path, nodes: int, check: bool = False) -> list[int]:
+    """Return the offset in bytes after 0, 1, ... whole rounds; a torn last line ends no round.
+
+    `check` also ends at the first row that is none.
+    """
     ends, at = [0], 0
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(file):
+                if check and not _is_row(line, *divmod(number, nodes)):
+                    break
                 at += len(line)
-                if number % nodes == 0 and line.endswith(b"}\n"):
+                if (number + 1) % nodes == 0 and line.endswith(b"}\n"):
                     ends.append(at)
     except FileNotFoundError:
         pass
     return ends
+
+
+def _is_row(line: bytes, round_: int, node: int) -> bool:
+    try:
+        row = json.loads(line)
+        return bool((row["round"], row["node"]) == (round_, node) and row["weights_crc"] >= 0)
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def _is_free(folder: Path) -> bool:
+    if not folder.exists():
+        return True
+    own = {_EXPERIMENT, _RUN, _METRICS, _EVENTS, _LOCK, _STATE, "nodes"}
+    metrics = folder / _METRICS
+    return (
+        folder.is_dir()
+        and {path.name for path in folder.iterdir()} <= own
+        and not (metrics.exists() and metrics.stat().st_size)
+    )
+
+
+@contextmanager
+def _locking(folder: Path) -> Iterator[IO[bytes]]:
+    """Keep other processes from writing to the folder for as long as the file is open; closes it on errors only."""
+    path = folder / _LOCK
+    with _writing(path):
+        file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise RunError("another process is writing this run", str(folder), "wait for it, or choose another") from error
+    try:
+        yield file
+    except BaseException:
+        file.close()
+        raise
 
 
 def _read_info(folder: Path) -> dict[str, Any]:
@@ -294,9 +354,12 @@ def _read_info(folder: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise RunError("holds no run", str(folder), "give the folder that `gossamer run` wrote") from error
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot be read: {error}", str(path)) from error
+        raise RunError(f"cannot be read: {error}", str(path), "run it again") from error
     if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise RunError(f"is not of record format {FORMAT}", str(path), "read it with the version that wrote it")
+    needed: dict[str, type | tuple[type, ...]] = {"place": str, "engine": str, "seconds": (int, float)}
+    if not all(isinstance(info.get(name), kind) for name, kind in needed.items()):
+        raise RunError(f"lacks one of {', '.join(needed)}", str(path), "run it again")
     return info
 
 
@@ -308,11 +371,14 @@ def _write_whole(path: Path, text: str) -> None:
     """Replace a file at once: a reader, or a crash, sees the old or the new text."""
     new = path.with_name(path.name + ".new")
     with _writing(path):
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        try:
+            with new.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
 
 
 @contextmanager

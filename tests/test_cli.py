@@ -145,7 +145,7 @@ def test_a_run_leaves_its_record_and_a_report(places: Places, capsys: pytest.Cap
     out, err = capsys.readouterr()
     assert places.opened == [("sim", "numpy", Path("a"), 2)]
     assert {p.name for p in Path("a").iterdir()} == {
-        "experiment.toml", "run.json", "metrics.jsonl", "events.jsonl", "state", "report.html",
+        "experiment.toml", "run.json", "metrics.jsonl", "events.jsonl", "state", "report.html", "lock",
     }  # fmt: skip
     assert "20 rounds of 6 nodes" in out and "record: a\nreport: a/report.html" in out
     assert len(err.splitlines()) == 10 and err.splitlines()[-1].startswith("round 20/20  loss ")

@@ -75,7 +75,7 @@ def test_a_folder_with_a_run_is_refused(tmp_path: Path, experiment: Experiment) 
     assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == before
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.tex").write_text("years of work")
-    with pytest.raises(RunError, match="exists and is not empty"):
+    with pytest.raises(RunError, match="is not empty, and no run; choose another --out"):
         Recorder.create(tmp_path / "b", experiment, "sim", "numpy")
 
 
@@ -176,3 +176,32 @@ def test_a_full_disk_is_reported_with_the_mend(tmp_path: Path, experiment: Exper
         recorder._metrics = open("/dev/full", "ab")
         recorder.append(place.round(1))
     assert recorder.committed == 1 and read_run(folder).rounds == 1
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path, experiment: Experiment) -> None:
+    folder = tmp_path / "run"
+    with Recorder.create(folder, experiment, "sim", "numpy"):
+        with pytest.raises(RunError, match="another process is writing"):
+            Recorder.resume(folder, experiment, "sim", "numpy")
+    with Recorder.resume(folder, experiment, "sim", "numpy") as recorder:
+        assert recorder.committed == 0
+
+
+def test_a_run_that_never_began_leaves_its_folder_free(tmp_path: Path, experiment: Experiment) -> None:
+    for _ in range(2):
+        with pytest.raises(RunError, match="no luck"), Recorder.create(tmp_path / "run", experiment, "sim", "numpy"):
+            raise RunError("no luck")
+
+
+def test_resume_cuts_off_a_damaged_row_and_what_follows(tmp_path: Path, experiment: Experiment) -> None:
+    folder = tmp_path / "run"
+    nodes = experiment.experiment.nodes
+    row = {"weights_crc": 1, "lr": 0.5}
+    with Recorder.create(folder, experiment, "sim", "numpy") as recorder:
+        for _ in range(3):
+            recorder.append([{"node": node, **row} for node in range(nodes)])  # type: ignore[typeddict-item]
+    lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    lines[nodes + 1] = b"xx}\n"
+    (folder / "metrics.jsonl").write_bytes(b"".join(lines))
+    with Recorder.resume(folder, experiment, "sim", "numpy") as recorder:
+        assert recorder.committed == 1

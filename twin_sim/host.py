@@ -222,7 +222,7 @@ class HostPlace:
         if rounds:
             try:
                 kept = json.loads(self._crcs.read_text("utf-8"))[str(rounds)]
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, TypeError) as error:
                 raise RunError(
                     f"nothing is kept of round {rounds}",
                     str(self._crcs),

@@ -22,13 +22,18 @@ class StateFile:
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the file."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         partial = self._path.with_suffix(".tmp")
-        with partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                np.savez(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self._path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            mend = "whole rounds are safe: make room and continue with --resume"
+            raise RunError(f"cannot be written: {error.strerror or error}", str(self._path), mend) from error
 
     def load(self) -> dict[str, NDArray[Any]] | None:
         """Return the arrays, None where nothing was saved. Raises RunError for a damaged file."""

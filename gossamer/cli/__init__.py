@@ -5,6 +5,7 @@ Commands import what they need when they run: `gossamer --help` loads neither nu
 
 from __future__ import annotations
 
+import io
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -142,6 +143,9 @@ def main(arguments: list[str] | None = None) -> int:
     from gossamer.errors import GossamerError
 
     given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the locale lacks must not end a run
     try:
         return app(given or ["--help"], standalone_mode=False) or 0
     except typer.TyperException as error:

@@ -128,7 +128,10 @@ def choose_engine(request: RunRequest, folder: Path) -> str:
         return recorded_engine(folder)
     from gossamer import native
 
-    return "native" if native.available() else "numpy"
+    if native.available():
+        return "native"
+    print("note: no C compiler found: simulating with the slower numpy engine, to the same bits", file=sys.stderr)
+    return "numpy"
 
 
 def default_folder(name: str, resume: bool) -> Path:

@@ -79,7 +79,7 @@ class _Loader:
 
     def _read(self) -> Tables:
         try:
-            text = self._path.read_text("utf-8")
+            text = self._path.read_text("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ExperimentError([Problem(str(self._path), "", "is not UTF-8 text", "save it as UTF-8")]) from error
         except OSError as error:
@@ -88,6 +88,8 @@ class _Loader:
             tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ExperimentError([self._syntax(str(error))]) from error
+        except RecursionError as error:
+            raise ExperimentError([Problem(str(self._path), "", "is nested too deeply")]) from error
         self._lines = locate(text.replace("\r\n", "\n"))
         return tables
 
@@ -104,7 +106,7 @@ class _Loader:
         for text in overrides:
             name, equals, value = text.partition("=")
             section, dot, key = name.strip().partition(".")
-            if not (equals and dot and section and key):
+            if not (equals and dot and section and key) or "\n" in text:
                 mend = "write section.key=value, such as train.lr=0.1"
                 self._problems.append(Problem(f"--set {text}", "", "not an override", mend))
                 continue

@@ -50,7 +50,10 @@ def find_compiler(name: str | None = None) -> Compiler:
     Raises BuildError where there is none.
     """
     wanted = name or os.environ.get("CC", "")
-    candidates = [tuple(shlex.split(wanted))] if wanted.strip() else [("cc",), ("gcc",), ("clang",)]
+    try:
+        candidates = [tuple(shlex.split(wanted))] if wanted.strip() else [("cc",), ("gcc",), ("clang",)]
+    except ValueError as error:
+        raise BuildError(f"{wanted!r} is no command line: {error}", "CC", "set CC to gcc or clang") from error
     for command in candidates:
         path = shutil.which(command[0])
         if path:
@@ -59,7 +62,7 @@ def find_compiler(name: str | None = None) -> Compiler:
     raise BuildError(
         f"no C compiler found (tried {tried})",
         "CC" if wanted and not name else "native",
-        "install gcc or clang (Debian, Ubuntu: apt install gcc), set CC, or run with --engine numpy",
+        "install gcc or clang (Debian, Ubuntu: apt install gcc), set CC, or run with --on sim --engine numpy",
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gossamer.compare import compare
+from gossamer.errors import RunError
 from gossamer.record import Run
 from gossamer.report._page import page
 
@@ -20,7 +23,16 @@ def render(runs: Sequence[Run]) -> str:
 
 def write_report(runs: Sequence[Run], path: Path) -> None:
     """Write the page, replacing an older one at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    text = render(runs)
     new = path.with_name(path.name + ".new")
-    new.write_text(render(runs), "utf-8")
-    os.replace(new, path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(text, "utf-8")
+        os.replace(new, path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        what = f"the report cannot be written: {error.strerror or error}"
+        raise RunError(what, str(path), "name another file") from error
