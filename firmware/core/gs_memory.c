@@ -86,7 +86,7 @@ static void list_parts(const gs_config_t *config, gs_arena_part_t parts[PARTS])
     parts[PART_RESIDUAL] = (gs_arena_part_t){"residual", config->error_feedback ? floats : 0};
     parts[PART_REFERENCE] = (gs_arena_part_t){"reference", config->policy == GS_POLICY_TOPK ? floats : 0};
     parts[PART_FIFO] =
-        (gs_arena_part_t){"fifo", aligned(fifo * sizeof(uint32_t)) + fifo * gs_merge_place_bytes(config)};
+        (gs_arena_part_t){"fifo", aligned(fifo * sizeof(uint32_t)) + fifo * gs_policy_message_bytes(config)};
     parts[PART_PEERS] = (gs_arena_part_t){"peers", config->peers_max * sizeof(gs_peer_t)};
     parts[PART_START] = (gs_arena_part_t){"round start", floats};
     parts[PART_GRADIENT] = (gs_arena_part_t){"gradient", floats};
@@ -148,6 +148,7 @@ void gs_memory_lay_out(gs_node_t *node)
     node->fifo_weights = (float *)(void *)(node->policy + aligned(gs_policy_bytes(config)));
     node->message = at[PART_ACTIVATIONS];
     node->message_bytes = message_bytes(config);
+    node->place_bytes = gs_policy_message_bytes(config);
     node->frame = node->message + aligned(node->message_bytes);
     gs_reassembly_init(&node->reassembly, (gs_place_t *)(void *)at[PART_REASSEMBLY],
                        at[PART_REASSEMBLY] + reassembly_places(config) * aligned(sizeof(gs_place_t)),

@@ -1,15 +1,10 @@
 #include "gs_node_internal.h"
 #include "gs_quant.h"
 
-size_t gs_merge_place_bytes(const gs_config_t *config)
-{
-    return gs_policy_message_bytes(config);
-}
-
 static uint8_t *place(const gs_node_t *node, uint32_t number)
 {
     const uint32_t at = (node->state->fifo_head + number) % node->config.fifo;
-    return node->fifo + (size_t)at * gs_merge_place_bytes(&node->config);
+    return node->fifo + (size_t)at * node->place_bytes;
 }
 
 static uint32_t *place_len(const gs_node_t *node, uint32_t number)
@@ -80,7 +75,7 @@ gs_err_t gs_merge_on_segment(gs_node_t *node, const uint8_t *payload, size_t len
     gs_walk_t walk;
     uint32_t count = 0;
     uint32_t c;
-    if (len > gs_merge_place_bytes(config) || parse(config, payload, len, &segment)) {
+    if (len > node->place_bytes || parse(config, payload, len, &segment)) {
         return GS_ERR_MALFORMED;
     }
     gs_segment_walk(node, &segment, &walk);

@@ -79,6 +79,7 @@ typedef struct {
     uint8_t *message; /* in the place of `scratch` */
     uint8_t *frame;
     size_t message_bytes; /* the longest message */
+    size_t place_bytes;   /* of the FIFO: the longest message of data */
 
     /* Shard. */
     uint32_t shard_total;

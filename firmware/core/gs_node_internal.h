@@ -84,9 +84,6 @@ gs_err_t gs_merge_on_segment(gs_node_t *node, const uint8_t *payload, size_t len
 /* Merge what waits, if it is enough (SPEC.md 6.9). */
 void gs_merge_commit(gs_node_t *node);
 
-/* Bytes of one place of the FIFO. */
-size_t gs_merge_place_bytes(const gs_config_t *config);
-
 /* Place a node's parts in its arena. */
 void gs_memory_lay_out(gs_node_t *node);
 

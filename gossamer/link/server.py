@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from gossamer.spec import quant
-from gossamer.spec.constants import HEADER_BYTES, SERVER, TAG_BYTES, Coding, MessageType
+from gossamer.spec.constants import SERVER, Coding, MessageType
 from gossamer.spec.errors import FrameError, MalformedError
 from gossamer.spec.merge import server_average
 from gossamer.spec.messages import Segment
 from gossamer.spec.nn import F32, Model
 from gossamer.spec.settings import Settings
+from gossamer.spec.sharing import fragments
 from gossamer.spec.wire import Reassembler, fragment_message, pack_frame, parse_frame
 
 
@@ -54,11 +55,10 @@ class Server:
         scale = quant.scale_of(average, settings.bits)
         values = quant.pack(quant.quantize(average, scale, settings.bits), settings.bits)
         message = Segment(Coding.RANGE, settings.bits, 0, 1.0, float(scale), b"", values).pack()
-        room = settings.mtu - HEADER_BYTES - (TAG_BYTES if settings.auth else 0)
-        fragments = -(-len(message) // room)
+        count = int(fragments(settings, np.asarray(len(message))))
         answers = []
         for node in present:
-            first = (round_ * settings.nodes + node) * fragments + 1  # SPEC.md 9.4
+            first = (round_ * settings.nodes + node) * count + 1  # SPEC.md 9.4
             frames = fragment_message(
                 MessageType.SEGMENT, SERVER, node, round_, first, message, settings.mtu, settings.auth
             )
