@@ -17,10 +17,10 @@ OURS = ("gossamer", "models", "twin_sim", "codegen")
 RULES: dict[str, tuple[set[str], set[str]]] = {
     "gossamer.spec": ({"gossamer.spec"}, {"numpy"}),
     "gossamer": ({"gossamer"}, {"numpy", "pydantic", "cffi"}),
-    "gossamer.cli": ({"gossamer", "models", "twin_sim"}, {"numpy", "typer", "rich"}),
+    "gossamer.cli": ({"gossamer", "models", "twin_sim", "codegen"}, {"numpy", "typer", "rich"}),
     "models": ({"gossamer", "models"}, {"numpy"}),
     "twin_sim": ({"gossamer", "models", "twin_sim"}, {"numpy"}),
-    "codegen": ({"gossamer", "models", "codegen"}, {"numpy", "mpmath"}),
+    "codegen": ({"gossamer", "models", "codegen"}, {"numpy", "mpmath", "tflite", "flatbuffers", "tflite_micro"}),
 }
 TOP = "gossamer.cli"  # nothing else builds on the command line
 CORE_INCLUDES = {"<stdint.h>", "<stddef.h>", "<stdbool.h>", "<string.h>"}
