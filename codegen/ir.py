@@ -227,6 +227,20 @@ class ResizeOptions(Options):
 
 
 @dataclass(frozen=True)
+class MirrorOptions(Options):
+    """MIRROR_PAD."""
+
+    repeats_edge: bool = False  # SYMMETRIC; otherwise REFLECT
+
+
+@dataclass(frozen=True)
+class BlockOptions(Options):
+    """DEPTH_TO_SPACE, SPACE_TO_DEPTH."""
+
+    size: int = 1
+
+
+@dataclass(frozen=True)
 class SvdfOptions(Options):
     """SVDF."""
 
