@@ -11,6 +11,9 @@
 
 #include <stdint.h>
 
+/* Counts changes to the kernels' parameters; generated code names the version it was made for (codegen/emit.py). */
+#define GS_Q8_VERSION 1
+
 /* round(x * multiplier / 2^31) by adding half and shifting; |x| * multiplier < 2^62 always holds for int32. */
 static inline int32_t gs_q8_high_mul(int32_t x, int32_t multiplier)
 {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -46,21 +47,31 @@ def shared_library(
     *,
     sanitize: bool = False,
     compiler: Compiler | None = None,
+    base: Sequence[Path] | None = None,
 ) -> tuple[Any, Any]:
     """Build and load a shared library; returns cffi's (ffi, lib), whose calls release the interpreter's lock.
 
     `cdef` declares what is called. `sanitize` builds with CHECKED instead of `flags`; the address sanitizer's run time
-    must then have been loaded before Python (LD_PRELOAD). Raises BuildError.
+    must then have been loaded before Python (LD_PRELOAD). With `base`, only those sources are built for good, as a
+    library that the rest is linked to; the rest is built each time and forgotten. Raises BuildError.
     """
     import cffi  # here, so that building an executable works without it
 
-    path = _build(f"{name}.so", sources, ("-shared", "-fPIC", *(CHECKED if sanitize else flags)), compiler)
+    flags = ("-shared", "-fPIC", *(CHECKED if sanitize else flags))
     ffi = cffi.FFI()
     ffi.cdef(cdef)
-    try:
-        return ffi, ffi.dlopen(str(path))
-    except OSError as error:
-        raise BuildError(f"cannot be loaded: {error}", str(path), "delete the file to build it again") from error
+    with contextlib.ExitStack() as stack:
+        if base is None:
+            path = _build(f"{name}.so", sources, flags, compiler)
+        else:
+            known = _build("base.so", base, flags, compiler)
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-"))) / f"{name}.so"
+            compiler = compiler or find_compiler()
+            _compile(name, _command(compiler, sources, (*_ALWAYS, *flags), path, (known,)))
+        try:
+            return ffi, ffi.dlopen(str(path))
+        except OSError as error:
+            raise BuildError(f"cannot be loaded: {error}", str(path), "delete the file to build it again") from error
 
 
 def executable(
@@ -91,14 +102,20 @@ def _build(name: str, sources: Sequence[Path], flags: tuple[str, ...], compiler:
     # Under a name of its own first: another process may be building or loading the same target.
     handle, partial = tempfile.mkstemp(prefix=f".{name}-", dir=cache)
     os.close(handle)
-    includes = [f"-I{folder}" for folder in folders]
-    command = [*compiler.command, *compiler.resolve(flags), *includes, *map(str, sources), "-o", partial]
     try:
-        _compile(name, command)
+        _compile(name, _command(compiler, sources, flags, Path(partial)))
         os.replace(partial, target)
     finally:
         Path(partial).unlink(missing_ok=True)
     return target
+
+
+def _command(
+    compiler: Compiler, sources: Sequence[Path], flags: tuple[str, ...], output: Path, libraries: Sequence[Path] = ()
+) -> list[str]:
+    includes = (f"-I{folder}" for folder in _include_folders(sources))
+    inputs = map(str, (*sources, *libraries))  # libraries last: linkers take from them what is missing so far
+    return [*compiler.command, *compiler.resolve(flags), *includes, *inputs, "-o", str(output)]
 
 
 def _compile(name: str, command: list[str]) -> None:
