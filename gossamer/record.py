@@ -4,6 +4,7 @@ experiment.toml   the experiment, every default written out
 run.json          place, engine, versions, times, facts
 metrics.jsonl     one row a node a round (`gossamer.place.Row` and the round); NaN is null
 events.jsonl      what happened when
+weights.npy       the last round's weights, [P, N] float32; of a finished run whose place can tell them
 state/            belongs to the place
 lock              held by the process that writes here
 report.html       written by `gossamer report`
@@ -18,6 +19,7 @@ import os
 import platform
 import subprocess
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -40,7 +42,8 @@ from gossamer.spec.constants import SPEC_VERSION, WIRE_VERSION
 FORMAT: Final = 1
 
 _EXPERIMENT, _RUN, _METRICS, _EVENTS = "experiment.toml", "run.json", "metrics.jsonl", "events.jsonl"
-_LOCK, _STATE = "lock", "state"
+_LOCK, _STATE, _WEIGHTS = "lock", "state", "weights.npy"
+_AGAIN: Final = "delete the file: what needs it then computes it again"
 _FLOATS: Final = frozenset({"train_loss", "val_loss", "test_loss", "lr"})
 
 
@@ -161,8 +164,11 @@ class Recorder:
         self._info["facts"] = dict(facts)
         self._save_info()
 
-    def finish(self) -> None:
-        """Note that all rounds are done."""
+    def finish(self, weights: NDArray[np.float32] | None = None) -> None:
+        """Note that all rounds are done, and keep the weights [P, N] if the place could tell them."""
+        if weights is not None:
+            with _writing(self.folder / _WEIGHTS):
+                np.save(self.folder / _WEIGHTS, weights, allow_pickle=False)
         self._info["finished"] = True
         self.event("finished")
         self._save_info()
@@ -219,6 +225,28 @@ class Run:
         last = len(measured) - 1 - np.argmax(measured[::-1], axis=0)
         final: NDArray[np.float64] = self.accuracy[last, np.arange(self.nodes)]
         return final
+
+    def weights(self) -> NDArray[np.float32] | None:
+        """Return the last round's weights [P, N], or None where the place could not tell them.
+
+        Raises: RunError if they are not those of the recorded CRCs.
+        """
+        path = self.folder / _WEIGHTS
+        try:
+            weights: NDArray[Any] = np.load(path, allow_pickle=False)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError) as error:
+            raise RunError(f"cannot be read: {error}", str(path), _AGAIN) from error
+        if weights.dtype != np.float32 or weights.ndim != 2 or not self.is_last(weights):
+            raise RunError("these are not the weights of the last round", str(path), _AGAIN)
+        return weights
+
+    def is_last(self, weights: NDArray[np.float32]) -> bool:
+        """Tell whether weights [P, N] have the CRCs of the last round."""
+        columns = weights.astype("<f4", copy=False).T
+        found = [zlib.crc32(np.ascontiguousarray(column).tobytes()) for column in columns]
+        return self.rounds > 0 and found == self.columns["weights_crc"][-1].tolist()
 
     @property
     def bytes_sent(self) -> int:
@@ -320,7 +348,7 @@ def _is_row(line: bytes, round_: int, node: int) -> bool:
 def _is_free(folder: Path) -> bool:
     if not folder.exists():
         return True
-    own = {_EXPERIMENT, _RUN, _METRICS, _EVENTS, _LOCK, _STATE, "nodes"}
+    own = {_EXPERIMENT, _RUN, _METRICS, _EVENTS, _LOCK, _STATE, _WEIGHTS, "nodes"}
     metrics = folder / _METRICS
     return (
         folder.is_dir()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gossamer.cli import main
 from gossamer.errors import RunError
 from gossamer.experiment import Experiment, load_experiment
 from gossamer.record import Recorder, different_keys, is_run, read_run
@@ -205,3 +206,20 @@ def test_resume_cuts_off_a_damaged_row_and_what_follows(tmp_path: Path, experime
     (folder / "metrics.jsonl").write_bytes(b"".join(lines))
     with Recorder.resume(folder, experiment, "sim", "numpy") as recorder:
         assert recorder.committed == 1
+
+
+def test_the_weights_of_a_run_are_kept_and_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    assert main(["run", str(EXAMPLE), "--set", "experiment.rounds=2", "--engine", "numpy", "--out", str(folder)]) == 0
+    weights = read_run(folder).weights()
+    assert weights is not None and weights.shape == (64 * 32 + 32 + 32 * 10 + 10, 16)
+
+    weights[7, 3] = np.nextafter(weights[7, 3], np.float32(1))
+    np.save(folder / "weights.npy", weights)
+    with pytest.raises(RunError, match=r"weights\.npy: these are not the weights of the last round; delete the file"):
+        read_run(folder).weights()
+    (folder / "weights.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(RunError, match="cannot be read"):
+        read_run(folder).weights()
+    (folder / "weights.npy").unlink()
+    assert read_run(folder).weights() is None

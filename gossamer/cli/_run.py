@@ -68,14 +68,16 @@ def run_experiment(request: RunRequest) -> bool:
     folder = request.out or default_folder(f"{experiment.experiment.name}-{request.on}{suffix}", request.resume)
     engine = choose_engine(request, folder)
     start = Recorder.resume if request.resume else Recorder.create
+    weights = None
     with Stop() as stop, start(folder, experiment, request.on, engine) as recorder:
         if recorder.committed < experiment.experiment.rounds:
             with open_place(job, request.on, engine, folder, request.threads) as place:
                 drive(place, recorder, stop)
+                weights = place.weights()
         if recorder.committed < experiment.experiment.rounds:
             print(f"interrupted after {_rounds(recorder)}; continue with: {resume_command(request, folder)}")
             return False
-        recorder.finish()
+        recorder.finish(weights)
     _conclude(folder)
     return True
 
