@@ -33,8 +33,8 @@ def main(folder: Path, layers: bool, jobs: list[str]) -> None:
             inputs = [stored[f"in_{position}"] for position in range(len(stored.files))]
         try:
             answer = _answer((folder / f"{job}.tflite").read_bytes(), inputs, layers)
-        except (RuntimeError, ValueError) as error:
-            (folder / f"{job}.refused").write_text(str(error), "utf-8")
+        except Exception as error:  # a damaged model ends in any of them
+            (folder / f"{job}.refused").write_text(str(error) or type(error).__name__, "utf-8")
         else:
             written = folder / f"{job}.part.npz"
             np.savez(written, **answer)
@@ -69,7 +69,7 @@ def _layers(model: bytes, graph: Any, inputs: list[np.ndarray[Any, Any]], sets: 
     for row in range(sets):
         _invoke(interpreter, inputs, row)
         for tensor, values in rows.items():
-            values.append(np.array(interpreter.GetTensor(tensor, 0)))
+            values.append(np.array(interpreter.GetTensor(tensor, 0)["tensor_data"]))
     return {f"tensor_{tensor}": np.array(values) for tensor, values in rows.items()}
 
 
