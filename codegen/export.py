@@ -28,14 +28,19 @@ def export(model: Path, folder: Path, settings: Settings, *, with_core: bool = F
     `with_core` also writes the files of the firmware core that they need. Either all files are written or none.
     Raises ModelError.
     """
-    check_name(settings.name)
-    program = compile_graph(read_model(model), settings)
+    program = compile_file(model, settings)
     files = {name: text.encode() for name, text in emit(program).items()}
     if with_core:
         headers = frozenset({header_of(call.kernel) for call in program.calls})
         files |= {path.name: path.read_bytes() for path in files_of(headers)}
     write_all(folder, files)
     return program
+
+
+def compile_file(model: Path, settings: Settings) -> Program:
+    """Compile a .tflite file, writing nothing. Raises ModelError."""
+    check_name(settings.name)
+    return compile_graph(read_model(model), settings)
 
 
 def check_name(name: str) -> None:

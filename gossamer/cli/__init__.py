@@ -122,6 +122,68 @@ def report(
     report_runs(runs, out)
 
 
+@app.command()
+def codegen(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="MODEL.tflite|EXPERIMENT.toml", help="What to turn into C; by its ending.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the C files.")] = Path("generated"),
+    name: Annotated[str, typer.Option(help="Begins the names of files and functions.")] = "model",
+    weights: Annotated[int, typer.Option(metavar="8|4|2|1", help="Bits of a weight; below 8 it is requantized.")] = 8,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz", help="Inputs x and labels y, to tell what fewer bits cost.", show_default=False
+        ),
+    ] = None,
+    ram_limit: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Refuse a larger arena; 64k, 2M.", show_default=False)
+    ] = None,
+    flash_limit: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Refuse more bytes of constants.", show_default=False)
+    ] = None,
+    psram: Annotated[
+        bool, typer.Option("--psram", help="Move tensors to a second arena until --ram-limit holds.")
+    ] = False,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Draw the memory plan.", show_default=False)
+    ] = None,
+    with_core: Annotated[
+        bool, typer.Option("--with-core", help="Also write the files of the firmware core that are needed.")
+    ] = False,
+    check_: Annotated[
+        bool, typer.Option("--check", help="Run the C here and compare it with TensorFlow Lite Micro.")
+    ] = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="As --check, tensor by tensor: name the first that differs.")
+    ] = False,
+    samples: Annotated[int, typer.Option(min=1, max=100_000, help="Random inputs of --check.")] = 100,
+    operators: Annotated[bool, typer.Option("--operators", help="List the operators there are, and exit.")] = False,
+    set_: Overrides = None,
+) -> None:
+    """Turn an int8 TensorFlow Lite model, or an experiment, into C; exit with 1 when a check finds a difference."""
+    from gossamer.cli import _codegen
+
+    if operators:
+        _codegen.print_operators()
+        return
+    if source is None:
+        raise typer.BadParameter("name a .tflite model or an experiment's .toml")
+    if weights not in (8, 4, 2, 1):
+        raise typer.BadParameter("--weights is 8, 4, 2 or 1")
+    if source.suffix == ".toml":
+        _codegen.export_experiment(source, set_ or [], out)
+        return
+    request = _codegen.ModelRequest(
+        source, out, name, weights, ram_limit, flash_limit, psram, with_core, plan, data, check_, layers, samples
+    )
+    if not _codegen.export_model(request):
+        raise typer.Exit(PARTED_EXIT)
+
+
 @experiment_app.command()
 def check(experiment: ExperimentFile, set_: Overrides = None) -> None:
     """Check an experiment file and print it with every default written out."""
