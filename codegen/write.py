@@ -160,6 +160,7 @@ def _is_four_bit(tensor: ir.Tensor) -> bool:
 
 
 def _pack_nibbles(values: np.ndarray[Any, Any]) -> bytes:
+    assert values.min(initial=0) >= -8 and values.max(initial=0) <= 7
     flat = values.reshape(-1).astype(np.uint8) & 15
     padded = np.concatenate([flat, np.zeros(flat.size % 2, np.uint8)])
     packed: np.ndarray[Any, Any] = padded[0::2] | padded[1::2] << 4
