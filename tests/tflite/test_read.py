@@ -20,6 +20,7 @@ from codegen import ir
 from codegen.ir import ModelError
 from codegen.read import parse_model, read_model
 from codegen.write import write
+from tests.tflite import fuzz_reader
 from tests.tflite.single import int8, int32, of_operators, one_operator
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.tflite"))
@@ -510,3 +511,8 @@ def test_files(tmp_path: Path) -> None:
         file.truncate((1 << 26) + 1)
     with pytest.raises(ModelError, match="more than 64 MiB; no microcontroller holds this model"):
         read_model(path)
+
+
+def test_random_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a file that fails would be left
+    assert fuzz_reader.run_plain(fuzz_reader.read, seed=1, count=3000) == 3000
