@@ -176,7 +176,7 @@ class _Source:
             if value is None:
                 continue
             if isinstance(value, Table):
-                text = self._table(value, f"{label}_{member}", tables)
+                text = self._table(value, f"{label}_{member.replace('.', '_')}", tables)
             elif isinstance(value, tuple):
                 text = "{" + ", ".join(map(str, value)) + "}"
             elif isinstance(value, float):
