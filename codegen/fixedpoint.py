@@ -12,8 +12,14 @@ from codegen.ir import Activation, Tensor
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return (multiplier, shift): real is about multiplier * 2^(shift - 31), multiplier in [2^30, 2^31) or 0.
 
-    `real` is a double, at least 0. A product too small for 32 bits becomes (0, 0).
+    `real` is a double, at least 0. A product too small for 32 bits becomes (0, 0); one too great saturates.
     """
+    multiplier, shift = split_multiplier(real)
+    return (multiplier, shift) if shift <= 30 else ((1 << 31) - 1, 30)
+
+
+def split_multiplier(real: float) -> tuple[int, int]:
+    """Return what `quantize_multiplier` does, but let the shift pass 30."""
     if real == 0:
         return 0, 0
     fraction, shift = math.frexp(real)
@@ -22,11 +28,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if multiplier == 1 << 31:
         multiplier //= 2
         shift += 1
-    if shift < -31:
-        return 0, 0
-    if shift > 30:  # saturates
-        return (1 << 31) - 1, 30
-    return multiplier, shift
+    return (multiplier, shift) if shift >= -31 else (0, 0)
 
 
 def clamp_range(activation: Activation, output: Tensor) -> tuple[int, int]:
@@ -52,3 +54,23 @@ def _quantize(real: float, tensor: Tensor) -> int:
     quotient = float(np.float32(real) / tensor.scale)
     rounded = math.copysign(math.floor(abs(quotient) + 0.5), quotient)
     return tensor.zero_point + int(rounded)
+
+
+def wrap(value: int) -> int:
+    """Reduce an integer to 32 bits, as C's conversions do."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def high_mul(x: int, multiplier: int) -> int:
+    """Return round(x * multiplier / 2^31), halves upwards; both are int32, and not both -2^31."""
+    return (x * multiplier + (1 << 30)) >> 31
+
+
+def round_shift(x: int, exponent: int) -> int:
+    """Return x / 2^exponent, halves away from zero."""
+    return x if exponent == 0 else (x + (1 << (exponent - 1)) - (x < 0)) >> exponent
+
+
+def rescale(x: int, multiplier: int, shift: int) -> int:
+    """Return x * multiplier * 2^(shift - 31), rounded twice, as `gs_q8_rescale` does; a left shift wraps."""
+    return round_shift(high_mul(wrap(x << max(shift, 0)), multiplier), max(-shift, 0))

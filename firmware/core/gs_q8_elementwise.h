@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Four loops over the output, the last one fastest; a step says by how many elements an input advances when an index
-   does, 0 to repeat. The last steps are 1 and 1, 1 and 0, or 0 and 1. */
+   does, 0 to repeat. The last steps are 1 and 1, 1 and 0, or 0 and 1; both 0 for a last loop of one. */
 typedef struct {
     uint32_t dims[4];
     uint32_t step0[4];
