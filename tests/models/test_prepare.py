@@ -48,9 +48,10 @@ def test_every_sample_is_used_once() -> None:
 
 def test_the_image_holds_configuration_and_test_set() -> None:
     job = models.prepare(experiment())
-    config, test_x, test_y = parse_image(job.image)
+    image = parse_image(job.image)
+    config = image.config
     assert config == dict(job.config)
-    assert (test_x == job.test_x).all() and (test_y == job.test_y).all()
+    assert (image.test_x == job.test_x).all() and (image.test_y == job.test_y).all()
     assert config["shard_max"] == max(len(y) for _, y in job.shards)
     assert (config["test_count"], config["feature_type"], config["feature_scale"]) == (359, 0, 0.0625)
     assert config["peers_max"] == job.plan.peers_max
