@@ -18,6 +18,8 @@ from tests.tflite.single import of_operators, quantized
 T = TypeVar("T")
 SIZE_MOST = 1500  # elements of a tensor, so that hundreds of models are compared in seconds
 
+NASTY = ["*/ int x; /*", "//", "\\", "??/", '"', "'", "%s%n", "#if 0", "{}", "größe;模型", "<b>&amp;", " ", "@" * 300]
+
 Part = Callable[["Drawing", Tensor], Tensor | None]
 """Grow the model by an operator or a few that take this tensor; None where they cannot."""
 
@@ -78,7 +80,8 @@ class Drawing:
     # What is made of it
 
     def name(self, what: str) -> str:
-        return f"{what}_{len(self.operators)}"
+        """Name a tensor; now and then so that it would break the C it is mentioned in."""
+        return f"{what}_{len(self.operators)}{self.pick(NASTY) if self.chance(5) else ''}"
 
     def constant(
         self, what: str, data: NDArray[Any], quantization: Quantization | None = None, bits: int = 8
