@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from codegen.ir import (
+    Activation,
     AxisOptions,
     BlockOptions,
     ConvOptions,
@@ -25,6 +26,7 @@ from codegen.ir import (
     SliceOptions,
     SoftmaxOptions,
     SplitOptions,
+    SvdfOptions,
     Tensor,
 )
 from tests.tflite.random_graphs import SIZE_MOST, Drawing, part, size_of
@@ -131,6 +133,29 @@ def dense(d: Drawing, x: Tensor) -> Tensor | None:
     y = d.fresh((*rows, units), _spread(x, scales, depth))
     options = DenseOptions(d.clamp(), keep_dims=keep and len(x.shape) > 2)
     return d.add("FULLY_CONNECTED", [x, weights, d.bias(x, scales, units)], y, options)
+
+
+@part("SVDF", weight=2)
+def svdf(d: Drawing, x: Tensor) -> Tensor | None:
+    if len(x.shape) != 2 or x.shape[0] != 1:
+        return None
+    rank, units, memory = d.integer(1, 3), d.integer(1, 6), d.integer(1, 9)
+    filters = rank * units
+    stored = d.pick([DType.INT16, DType.INT8])
+    feature = d.constant("feature", d.weights((filters, x.shape[1])), quantized(d.scale(0.01)))
+    time = d.constant("time", d.weights((filters, memory)).astype(stored.numpy), quantized(d.scale(0.01)))
+    reach = 256 if stored is DType.INT16 else 1
+    state = d.activation(
+        (1, filters * memory), quantized(_spread(x, np.array([feature.scale]), x.shape[1]) / reach), stored
+    )
+    state.name, state.variable = d.name("state"), True
+    center = float(state.scale * time.scale) * 40 * 73 * math.sqrt(rank * memory) * reach
+    bias = d.constant(
+        "bias", d.random.integers(-9999, 9999, units, np.int32), quantized(float(state.scale * time.scale))
+    )
+    inputs: list[Tensor | None] = [x, feature, time, bias, state]  # tflite-micro dies without the bias
+    y = d.fresh((1, units), center)
+    return d.add("SVDF", inputs, y, SvdfOptions(rank, d.pick([Activation.RELU, Activation.NONE])))
 
 
 def _pool(kind: str) -> None:
