@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from codegen.fixedpoint import clamp_range, split_multiplier
 from codegen.ir import Activation, DType, Operator, OperatorError, Tensor, shape_text
 
@@ -15,10 +17,10 @@ _CONVERT: Final = "quantize the whole model to int8 (TFLITE_BUILTINS_INT8, int8 
 _SCALES: Final = (1e-15, 1e15)  # so that no product or quotient of two leaves float32
 
 
-def int8(operator: Operator, tensor: Tensor) -> Tensor:
-    """Return a tensor that is int8 with one sensible scale and one zero point. Raises OperatorError."""
-    if tensor.dtype is not DType.INT8:
-        raise OperatorError(operator, f"{tensor.name} is {tensor.dtype.value}, not int8", _CONVERT)
+def quantized(operator: Operator, tensor: Tensor, dtype: DType) -> Tensor:
+    """Return a tensor of a type, with one sensible scale and one zero point. Raises OperatorError."""
+    if tensor.dtype is not dtype:
+        raise OperatorError(operator, f"{tensor.name} is {tensor.dtype.value}, not {dtype.value}", _CONVERT)
     quantization = tensor.quantization
     if quantization is None:
         raise OperatorError(operator, f"{tensor.name} has no scale", _CONVERT)
@@ -31,9 +33,15 @@ def int8(operator: Operator, tensor: Tensor) -> Tensor:
     scale = float(quantization.scale)
     if not _SCALES[0] <= scale <= _SCALES[1]:
         raise OperatorError(operator, f"the scale of {tensor.name} is {scale:g}", EXTREME)
-    if not -128 <= quantization.zero_point <= 127:
+    limits = np.iinfo(dtype.numpy)
+    if not limits.min <= quantization.zero_point <= limits.max:
         raise OperatorError(operator, f"the zero point of {tensor.name} is {quantization.zero_point}", DAMAGED)
     return tensor
+
+
+def int8(operator: Operator, tensor: Tensor) -> Tensor:
+    """Return a tensor of int8, with one sensible scale and one zero point. Raises OperatorError."""
+    return quantized(operator, tensor, DType.INT8)
 
 
 def factor(operator: Operator, real: float, bits: int) -> tuple[int, int]:
