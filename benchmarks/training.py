@@ -31,7 +31,7 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_
 CHILD = "GOSSAMER_BENCHMARK_CHILD"
 
 CDEF = """
-typedef struct { uint32_t layers; uint32_t dims[9]; } gs_nn_t;
+typedef struct { uint32_t layers; uint32_t dims[33]; } gs_nn_t;
 typedef struct {
     const uint8_t *features;
     const uint8_t *labels;

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum, IntFlag
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from gossamer.spec import constants
 HEADER = Path(__file__).parents[1] / "firmware" / "core" / "gs_spec.h"
 
 _NUMBERS = (
-    "SPEC_VERSION", "WIRE_VERSION", "LAYERS_MAX", "MILESTONES_MAX", "NODE_ID_MAX", "SERVER", "COORDINATOR",
+    "SPEC_VERSION", "WIRE_VERSION", "LAYERS_MAX", "ELEMENTS_MAX", "PARAMETERS_MAX", "CLASSES_MAX", "MILESTONES_MAX",
+    "NODE_ID_MAX", "SERVER", "COORDINATOR",
     "HEADER_BYTES", "TAG_BYTES", "KEY_BYTES", "SEGMENT_HEADER_BYTES", "MTU_MIN", "MTU_MAX", "REPLAY_WINDOW",
     "IMAGE_MAGIC", "IMAGE_HEADER_BYTES", "CANONICAL_NAN", "DATA_TYPE_MIN",
 )  # fmt: skip
@@ -32,6 +33,9 @@ _ENUMS: tuple[tuple[str, type[IntEnum] | type[IntFlag]], ...] = (
     ("SPREAD", constants.Spread),
     ("SUCCESS", constants.Success),
     ("INIT", constants.Init),
+    ("KIND", constants.LayerKind),
+    ("PADDING", constants.Padding),
+    ("OPTIMIZER", constants.Optimizer),
     ("FEATURE", constants.FeatureType),
     ("LR", constants.LrPolicy),
     ("REFERENCE", constants.LossReference),
@@ -58,11 +62,13 @@ def _lines() -> Iterator[str]:
             if number in members._value2member_map_:
                 yield f"#define GS_{name}_{members(number).name} {number}u"
     yield ""
-    yield "/* Constants of exp and log (SPEC.md 1.7). */"
+    yield "/* Constants of exp and log (SPEC.md 1.7), and of NORM (3.4). */"
     for name, text in constants.FMATH.items():
         yield f"#define GS_FMATH_{name} {_shortest(text)}f"
+    yield f"#define GS_NORM_EPSILON {_shortest(constants.NORM_EPSILON)}f"
     for prefix, what, words in (
-        ("CFG", "Words of the experiment image (SPEC.md 11)", constants.CONFIG_WORDS),
+        ("LAYER", "Words of a layer (SPEC.md 3.1)", constants.LAYER_WORDS),
+        ("CFG", "Words of the experiment image (SPEC.md 11)", _places(constants.CONFIG_WORDS)),
         ("METRIC", "Words of METRICS (SPEC.md 10.3)", constants.METRIC_WORDS),
     ):
         yield ""
@@ -80,6 +86,19 @@ def _lines() -> Iterator[str]:
     yield " \\\n".join(rows)
     yield ""
     yield "#endif"
+
+
+def _places(words: Iterable[str]) -> Iterator[str]:
+    """Name the words of the image, but of all words of layers only the place of the first."""
+    layers = {f"layer{i}_{name}" for i in range(constants.LAYERS_MAX) for name in constants.LAYER_WORDS}
+    after_layers = False
+    for name in words:
+        if name not in layers:
+            yield f"{name} = GS_CFG_LAYER0 + GS_LAYERS_MAX * GS_LAYER_WORDS" if after_layers else name
+            after_layers = False
+        elif not after_layers:
+            yield "layer0"
+            after_layers = True
 
 
 def _last(members: type[IntEnum] | type[IntFlag]) -> int:

@@ -93,7 +93,7 @@ def test_help_loads_nothing_heavy_and_is_quick() -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == "gossamer 0.1.0 (spec 1, wire 1)\n"
+    assert capsys.readouterr().out == "gossamer 0.1.0 (spec 2, wire 1)\n"
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,8 @@ def test_words_are_exactly_those_of_the_image_and_binary32() -> None:
         if kind == "f":
             assert found[name] == float(np.float32(found[name])), name
     assert (found["seed_lo"], found["seed_hi"]) == (0xFFFFFFFE, 0xFFFFFFFF)
-    assert [found[f"dim{i}"] for i in range(9)] == [64, 32, 10, 0, 0, 0, 0, 0, 0]
+    assert [found[f"input_{axis}"] for axis in ("height", "width", "channels")] == [1, 1, 64]
+    assert [(found[f"layer{i}_outputs"], found[f"layer{i}_relu"]) for i in range(3)] == [(32, 1), (10, 0), (0, 0)]
     assert (found["layers"], found["bits"], found["val_permille"], found["lr_policy"]) == (2, 8, 200, 1)
 
 

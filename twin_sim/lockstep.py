@@ -105,7 +105,7 @@ class LockstepPlace:
         self._settings = settings = Settings.from_words(job.config)
         self._plan = job.plan
         self._state = StateFile(run_dir / "state" / "numpy.npz")
-        self._model = nn.Model(settings.dims)
+        self._model = settings.model
         unit = settings.unit if settings.policy is PolicyKind.GIST else Unit.PARAMETER
         self._units = Units(self._model, unit)
         self._policy = POLICIES[settings.policy]()

@@ -5,8 +5,6 @@
 #include "gs_math.h"
 #include "gs_quant.h"
 
-#define PARAMETERS_MAX (1u << 24) /* so that counts are exact as floats */
-
 typedef struct {
     uint32_t word;
     uint32_t least;
@@ -20,6 +18,7 @@ static const range_t ranges[] = {
     {GS_CFG_INIT, 0, GS_INIT_HE},
     {GS_CFG_BATCH, 1, 65535},
     {GS_CFG_LOCAL_STEPS, 1, 65535},
+    {GS_CFG_OPTIMIZER, 0, GS_OPTIMIZER_SGD},
     {GS_CFG_VAL_PERMILLE, 0, 999},
     {GS_CFG_EVAL_EVERY, 1, UINT32_MAX},
     {GS_CFG_LR_POLICY, 0, GS_LR_ADASTAIR | GS_LR_ADALOSS},
@@ -52,7 +51,7 @@ static const range_t gist_ranges[] = {
 static const range_t segmented_ranges[] = {{GS_CFG_SEGMENTS, 1, 65535}, {GS_CFG_PULLS, 1, 65535}};
 static const range_t gossipfl_ranges[] = {{GS_CFG_RATIO24, 0, 1u << 24}};
 static const range_t epidemic_ranges[] = {{GS_CFG_FANOUT, 1, 65535}};
-static const range_t topk_ranges[] = {{GS_CFG_TOP, 1, PARAMETERS_MAX}, {GS_CFG_ERROR_FEEDBACK, 0, 0}};
+static const range_t topk_ranges[] = {{GS_CFG_TOP, 1, GS_PARAMETERS_MAX}, {GS_CFG_ERROR_FEEDBACK, 0, 0}};
 
 typedef struct {
     const uint8_t *words;
@@ -102,28 +101,49 @@ static float real(reader_t *reader, uint32_t at, float least)
     return value;
 }
 
+/* Only perceptrons for now. */
 static void read_model(reader_t *reader, gs_config_t *config)
 {
     uint64_t parameters = 0;
-    config->nn.layers = word(reader, GS_CFG_LAYERS);
-    if (config->nn.layers < 1 || config->nn.layers > GS_LAYERS_MAX) {
+    const uint32_t layers = word(reader, GS_CFG_LAYERS);
+    if (layers < 1 || layers > GS_LAYERS_MAX) {
         return; /* refused by its range */
     }
-    for (uint32_t l = 0; l <= config->nn.layers; ++l) {
-        const uint32_t width = word(reader, GS_CFG_DIM0 + l);
+    uint64_t inputs = 1;
+    for (uint32_t axis = 0; axis < 3; ++axis) {
+        const uint32_t size = word(reader, GS_CFG_INPUT_HEIGHT + axis);
+        if (size < 1 || size > 65535) {
+            refuse(reader, GS_CFG_INPUT_HEIGHT + axis);
+            return;
+        }
+        inputs *= size;
+    }
+    if (inputs > GS_ELEMENTS_MAX) {
+        refuse(reader, GS_CFG_INPUT_HEIGHT);
+        return;
+    }
+    config->nn.layers = layers;
+    config->nn.dims[0] = (uint32_t)inputs;
+    for (uint32_t l = 0; l < layers; ++l) {
+        const uint32_t at = GS_CFG_LAYER0 + l * GS_LAYER_WORDS;
+        const uint32_t width = word(reader, at + GS_LAYER_OUTPUTS);
+        if (word(reader, at + GS_LAYER_KIND) != GS_KIND_DENSE) {
+            refuse(reader, at + GS_LAYER_KIND);
+        }
+        if (word(reader, at + GS_LAYER_RELU) != (l + 1 < layers)) {
+            refuse(reader, at + GS_LAYER_RELU);
+        }
         if (width < 1 || width > 65535) {
-            refuse(reader, GS_CFG_DIM0 + l);
+            refuse(reader, at + GS_LAYER_OUTPUTS);
         }
-        config->nn.dims[l] = width;
-        if (l > 0) {
-            parameters += ((uint64_t)config->nn.dims[l - 1] + 1) * width;
+        if (word(reader, at + GS_LAYER_FROZEN)) {
+            refuse(reader, at + GS_LAYER_FROZEN);
         }
+        config->nn.dims[l + 1] = width;
+        parameters += ((uint64_t)config->nn.dims[l] + 1) * width;
     }
-    if (parameters > PARAMETERS_MAX) {
+    if (parameters > GS_PARAMETERS_MAX || config->nn.dims[layers] > GS_CLASSES_MAX) {
         refuse(reader, GS_CFG_LAYERS);
-    }
-    if (config->nn.dims[config->nn.layers] > 256) { /* labels are bytes */
-        refuse(reader, GS_CFG_DIM0 + config->nn.layers);
     }
     config->parameters = (uint32_t)parameters;
 }

@@ -2,7 +2,7 @@
 #include "gs_node_internal.h"
 
 #define CHECKPOINT_MAGIC 0x4b435347u /* "GSCK" */
-#define MESSAGE_BYTES_MIN 256u       /* METRICS of GS_LAYERS_MAX layers fit */
+#define MESSAGE_BYTES_MIN 384u       /* METRICS of GS_LAYERS_MAX layers fit */
 
 /* Ahead of the state in the arena, and of every checkpoint. */
 typedef struct {

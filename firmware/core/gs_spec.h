@@ -2,9 +2,12 @@
 #ifndef GS_SPEC_H
 #define GS_SPEC_H
 
-#define GS_SPEC_VERSION 1u
+#define GS_SPEC_VERSION 2u
 #define GS_WIRE_VERSION 1u
-#define GS_LAYERS_MAX 8u
+#define GS_LAYERS_MAX 32u
+#define GS_ELEMENTS_MAX 0x100000u
+#define GS_PARAMETERS_MAX 0x1000000u
+#define GS_CLASSES_MAX 256u
 #define GS_MILESTONES_MAX 8u
 #define GS_NODE_ID_MAX 65533u
 #define GS_SERVER 65534u
@@ -33,6 +36,7 @@
 #define GS_STREAM_MATCH 9u
 #define GS_STREAM_PARTITION 10u
 #define GS_STREAM_BANDWIDTH 11u
+#define GS_STREAM_DROPOUT 12u
 
 /* Message types (SPEC.md 10); 16 and above are data, carried over the links of the experiment. */
 #define GS_MESSAGE_HELLO 1u
@@ -97,6 +101,25 @@
 /* Initial weights (SPEC.md 3.2). */
 #define GS_INIT_GLOROT 0u
 #define GS_INIT_HE 1u
+#define GS_INIT_GIVEN 2u
+
+/* Kinds of layers (SPEC.md 3.1). */
+#define GS_KIND_DENSE 0u
+#define GS_KIND_CONV 1u
+#define GS_KIND_NORM 2u
+#define GS_KIND_POOL_MAX 3u
+#define GS_KIND_POOL_AVERAGE 4u
+#define GS_KIND_ADD 5u
+#define GS_KIND_FLATTEN 6u
+#define GS_KIND_DROPOUT 7u
+
+/* Where windows may stand (SPEC.md 3.1). */
+#define GS_PADDING_VALID 0u
+#define GS_PADDING_SAME 1u
+
+/* How gradients move parameters (SPEC.md 3.7). */
+#define GS_OPTIMIZER_SGD 0u
+#define GS_OPTIMIZER_ADAM 1u
 
 /* Storage of one input feature (SPEC.md 3.3). */
 #define GS_FEATURE_U8 0u
@@ -112,7 +135,7 @@
 #define GS_REFERENCE_BEST 1u
 #define GS_REFERENCE_EMA 2u
 
-/* Constants of exp and log (SPEC.md 1.7). */
+/* Constants of exp and log (SPEC.md 1.7), and of NORM (3.4). */
 #define GS_FMATH_LOG2E 0x1.715476p+0f
 #define GS_FMATH_LN2_HI 0x1.62ep-1f
 #define GS_FMATH_LN2_LO 0x1.0bfbe8p-15f
@@ -126,6 +149,24 @@
 #define GS_FMATH_L2 0x1.999a7ap-2f
 #define GS_FMATH_L3 0x1.2438d8p-2f
 #define GS_FMATH_L4 0x1.e2f65ep-3f
+#define GS_NORM_EPSILON 0x1.4f8b58p-17f
+
+/* Words of a layer (SPEC.md 3.1), by place. */
+enum {
+    GS_LAYER_KIND,
+    GS_LAYER_RELU,
+    GS_LAYER_OUTPUTS,
+    GS_LAYER_KERNEL_HEIGHT,
+    GS_LAYER_KERNEL_WIDTH,
+    GS_LAYER_STRIDE_HEIGHT,
+    GS_LAYER_STRIDE_WIDTH,
+    GS_LAYER_PADDING,
+    GS_LAYER_GROUPS,
+    GS_LAYER_SOURCE,
+    GS_LAYER_RATE24,
+    GS_LAYER_FROZEN,
+    GS_LAYER_WORDS
+};
 
 /* Words of the experiment image (SPEC.md 11), by place. */
 enum {
@@ -133,21 +174,20 @@ enum {
     GS_CFG_SEED_HI,
     GS_CFG_NODES,
     GS_CFG_ROUNDS,
+    GS_CFG_INPUT_HEIGHT,
+    GS_CFG_INPUT_WIDTH,
+    GS_CFG_INPUT_CHANNELS,
     GS_CFG_LAYERS,
-    GS_CFG_DIM0,
-    GS_CFG_DIM1,
-    GS_CFG_DIM2,
-    GS_CFG_DIM3,
-    GS_CFG_DIM4,
-    GS_CFG_DIM5,
-    GS_CFG_DIM6,
-    GS_CFG_DIM7,
-    GS_CFG_DIM8,
-    GS_CFG_INIT,
+    GS_CFG_LAYER0,
+    GS_CFG_INIT = GS_CFG_LAYER0 + GS_LAYERS_MAX * GS_LAYER_WORDS,
     GS_CFG_BATCH,
     GS_CFG_LOCAL_STEPS,
+    GS_CFG_OPTIMIZER,
     GS_CFG_LR,
     GS_CFG_MOMENTUM,
+    GS_CFG_BETA1,
+    GS_CFG_BETA2,
+    GS_CFG_EPSILON,
     GS_CFG_WEIGHT_DECAY,
     GS_CFG_VAL_PERMILLE,
     GS_CFG_EVAL_EVERY,

@@ -18,11 +18,11 @@ from gossamer.experiment._sections import (
 )
 from gossamer.spec.constants import (
     CONFIG_WORDS,
-    LAYERS_MAX,
     MILESTONES_MAX,
     Init,
     LossReference,
     LrPolicy,
+    Optimizer,
     PolicyKind,
     Reduce,
     Score,
@@ -30,6 +30,7 @@ from gossamer.spec.constants import (
     Success,
     Unit,
 )
+from gossamer.spec.nn import Model
 
 if TYPE_CHECKING:
     from gossamer.experiment._model import Experiment
@@ -76,13 +77,14 @@ def config_words(
         "seed_hi": head.seed >> 32,
         "nodes": head.nodes,
         "rounds": head.rounds,
-        "layers": len(model.layers) - 1,
-        **_numbered("dim", model.layers, LAYERS_MAX + 1),
+        **Model.dense(model.layers).words(),
         "init": Init[model.init.upper()],
         "batch": train.batch,
         "local_steps": train.local_steps,
+        "optimizer": Optimizer.SGD,
         "lr": train.lr,
         "momentum": train.momentum,
+        **dict.fromkeys(("beta1", "beta2", "epsilon"), 0),
         "weight_decay": train.weight_decay,
         "val_permille": int(exact(experiment.data.validation) * 1000),
         "eval_every": head.eval_every,

@@ -32,7 +32,6 @@ from gossamer.spec.constants import (
 )
 from gossamer.spec.image import shard_bytes
 from gossamer.spec.messages import Ack, Done, Hello, Metrics, Peers, Provision, Welcome
-from gossamer.spec.nn import Model
 from gossamer.spec.settings import Settings
 
 Crcs = tuple[int, list[int]]  # of a node's weights, and of each tensor
@@ -226,6 +225,6 @@ class Coordinator:
 
 
 def _initial_crcs(settings: Settings) -> Crcs:
-    model = Model(settings.dims)
+    model = settings.model
     initial = model.initial(settings.seed, settings.init)
     return zlib.crc32(initial.tobytes()), [zlib.crc32(initial[place].tobytes()) for _, place in model.tensors]

@@ -11,7 +11,7 @@ from gossamer.spec.constants import SERVER, Coding, MessageType
 from gossamer.spec.errors import FrameError, MalformedError
 from gossamer.spec.merge import server_average
 from gossamer.spec.messages import Segment
-from gossamer.spec.nn import F32, Model
+from gossamer.spec.nn import F32
 from gossamer.spec.settings import Settings
 from gossamer.spec.sharing import fragments
 from gossamer.spec.wire import Reassembler, fragment_message, pack_frame, parse_frame
@@ -23,7 +23,7 @@ class Server:
     def __init__(self, settings: Settings, key: bytes | None) -> None:
         self._settings = settings
         self._key = key
-        self._parameters = Model(settings.dims).parameters
+        self._parameters = settings.model.parameters
 
     def serve(self, round_: int, frames: Sequence[bytes], present: Sequence[int]) -> list[bytes]:
         """Return the frames that answer a round's frames, for the present nodes."""

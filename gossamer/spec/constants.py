@@ -9,10 +9,13 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import Final
 
-SPEC_VERSION: Final = 1
+SPEC_VERSION: Final = 2
 WIRE_VERSION: Final = 1
 
-LAYERS_MAX: Final = 8
+LAYERS_MAX: Final = 32
+ELEMENTS_MAX: Final = 1 << 20  # numbers of a layer's output
+PARAMETERS_MAX: Final = 1 << 24  # so that counts are exact as floats
+CLASSES_MAX: Final = 256  # labels are bytes
 MILESTONES_MAX: Final = 8
 FEATURE_BYTES: Final = {0: 1, 1: 4}  # FeatureType -> bytes of one feature
 
@@ -50,6 +53,8 @@ FMATH: Final[dict[str, str]] = {
     "L4": "0x1.e2f65ep-3",
 }
 
+NORM_EPSILON: Final = "0x1.4f8b58p-17"  # 1e-5, added to the variance (SPEC.md 3.4)
+
 
 class Stream(IntEnum):
     """Random streams (SPEC.md 2.3)."""
@@ -65,6 +70,7 @@ class Stream(IntEnum):
     MATCH = 9
     PARTITION = 10
     BANDWIDTH = 11
+    DROPOUT = 12
 
 
 class MessageType(IntEnum):
@@ -159,6 +165,34 @@ class Init(IntEnum):
 
     GLOROT = 0
     HE = 1
+    GIVEN = 2
+
+
+class LayerKind(IntEnum):
+    """Kinds of layers (SPEC.md 3.1)."""
+
+    DENSE = 0
+    CONV = 1
+    NORM = 2
+    POOL_MAX = 3
+    POOL_AVERAGE = 4
+    ADD = 5
+    FLATTEN = 6
+    DROPOUT = 7
+
+
+class Padding(IntEnum):
+    """Where windows may stand (SPEC.md 3.1)."""
+
+    VALID = 0
+    SAME = 1
+
+
+class Optimizer(IntEnum):
+    """How gradients move parameters (SPEC.md 3.7)."""
+
+    SGD = 0
+    ADAM = 1
 
 
 class FeatureType(IntEnum):
@@ -184,19 +218,42 @@ class LossReference(IntEnum):
     EMA = 2
 
 
+# Words of one layer (SPEC.md 3.1), all u32, in order of storage; 0 where the kind has no such option.
+LAYER_WORDS: Final = (
+    "kind",
+    "relu",
+    "outputs",  # DENSE, CONV
+    "kernel_height",  # CONV, POOLs; so the next four
+    "kernel_width",
+    "stride_height",
+    "stride_width",
+    "padding",
+    "groups",  # CONV, NORM
+    "source",  # ADD
+    "rate24",  # DROPOUT
+    "frozen",  # DENSE, CONV, NORM
+)
+
 # Words of the experiment image (SPEC.md 11): name -> "u" (u32) or "f" (binary32), in order of storage.
 CONFIG_WORDS: Final[dict[str, str]] = {
     "seed_lo": "u",
     "seed_hi": "u",
     "nodes": "u",
     "rounds": "u",
+    "input_height": "u",
+    "input_width": "u",
+    "input_channels": "u",
     "layers": "u",
-    **{f"dim{i}": "u" for i in range(LAYERS_MAX + 1)},  # unused ones 0
+    **{f"layer{i}_{name}": "u" for i in range(LAYERS_MAX) for name in LAYER_WORDS},
     "init": "u",
     "batch": "u",
     "local_steps": "u",
+    "optimizer": "u",
     "lr": "f",
-    "momentum": "f",
+    "momentum": "f",  # SGD
+    "beta1": "f",  # ADAM; so the next two
+    "beta2": "f",
+    "epsilon": "f",
     "weight_decay": "f",
     "val_permille": "u",
     "eval_every": "u",

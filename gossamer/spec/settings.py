@@ -11,6 +11,7 @@ from gossamer.spec.constants import (
     Init,
     LossReference,
     LrPolicy,
+    Optimizer,
     PolicyKind,
     Reduce,
     Score,
@@ -18,6 +19,7 @@ from gossamer.spec.constants import (
     Success,
     Unit,
 )
+from gossamer.spec.nn import Model
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,16 @@ class Settings:
     seed: int
     nodes: int
     rounds: int
-    dims: tuple[int, ...]
+    model: Model
     init: Init
     batch: int
     local_steps: int
+    optimizer: Optimizer
     lr: np.float32
     momentum: np.float32
+    beta1: np.float32
+    beta2: np.float32
+    epsilon: np.float32
     weight_decay: np.float32
     val_permille: int
     eval_every: int
@@ -81,12 +87,16 @@ class Settings:
             seed=whole("seed_lo") | whole("seed_hi") << 32,
             nodes=whole("nodes"),
             rounds=whole("rounds"),
-            dims=tuple(whole(f"dim{i}") for i in range(whole("layers") + 1)),
+            model=Model.from_words(words),
             init=Init(whole("init")),
             batch=whole("batch"),
             local_steps=whole("local_steps"),
+            optimizer=Optimizer(whole("optimizer")),
             lr=real("lr"),
             momentum=real("momentum"),
+            beta1=real("beta1"),
+            beta2=real("beta2"),
+            epsilon=real("epsilon"),
             weight_decay=real("weight_decay"),
             val_permille=whole("val_permille"),
             eval_every=whole("eval_every"),

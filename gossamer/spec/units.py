@@ -26,23 +26,26 @@ class Units:
     @cached_property
     def of(self) -> I64:
         """Give each parameter's unit, [P]."""
+        if self.kind is Unit.PARAMETER:
+            return np.arange(self.model.parameters)
         result = np.empty(self.model.parameters, np.int64)
         first = 0
-        for number, (fan_in, fan_out) in enumerate(self.model.shapes):
-            (_, weights), (_, bias) = self.model.tensors[2 * number : 2 * number + 2]
-            rows, columns = np.divmod(np.arange(fan_in * fan_out), fan_in)
+        for number, block in enumerate(self.model.trainable):
+            edge, end = block.at + block.weights, block.at + block.size
+            shape = (block.outputs, block.taps, block.inputs)
+            outputs, _, inputs = np.unravel_index(np.arange(block.weights), shape)
             match self.kind:
-                case Unit.PARAMETER:
-                    result[weights] = np.arange(weights.start, weights.stop)
-                    result[bias] = np.arange(bias.start, bias.stop)
                 case Unit.KERNEL:
-                    result[weights], result[bias] = first + rows, first + np.arange(fan_out)
-                    first += fan_out
+                    result[block.at : edge], result[edge:end] = first + outputs, first + np.arange(block.outputs)
+                    first += block.outputs
                 case Unit.CHANNEL:
-                    result[weights], result[bias] = first + columns, first + fan_in
-                    first += fan_in + 1
+                    group = outputs // (block.outputs // block.groups)
+                    channels = block.inputs * block.groups
+                    result[block.at : edge] = first + group * block.inputs + inputs
+                    result[edge:end] = first + channels
+                    first += channels + 1
                 case Unit.LAYER:
-                    result[weights] = result[bias] = number
+                    result[block.at : end] = number
         return result
 
     @cached_property

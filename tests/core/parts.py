@@ -69,7 +69,7 @@ bool gs_quant_is_valid(const uint8_t *packed, uint32_t count, uint32_t bits);
 size_t gs_index_encode(const uint32_t *numbers, uint32_t count, uint32_t units, uint8_t *out, uint8_t *coding);
 uint32_t parts_decode(uint8_t coding, const uint8_t *data, size_t len, uint32_t units, uint32_t *numbers, bool *ok);
 
-typedef struct { uint32_t layers; uint32_t dims[9]; } gs_nn_t;
+typedef struct { uint32_t layers; uint32_t dims[33]; } gs_nn_t;
 typedef struct {
     const uint8_t *features;
     const uint8_t *labels;

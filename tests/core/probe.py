@@ -22,6 +22,7 @@ from gossamer.native import CHECKED, core_sources, find_compiler, shared_library
 from gossamer.spec.constants import CONFIG_WORDS, COORDINATOR, CORE_ERRORS, METRIC_WORDS, MessageType
 from gossamer.spec.image import build_image, shard_bytes
 from gossamer.spec.messages import Metrics, Peers, Provision
+from gossamer.spec.nn import Model
 from gossamer.spec.wire import Frame, Reassembler, fragment_message, pack_frame, parse_frame
 
 KEY = bytes(range(32))
@@ -89,7 +90,7 @@ uint32_t gs_wire_parse(gs_frame_t *frame, const uint8_t *data, size_t len, const
 size_t gs_wire_pack(const gs_frame_t *frame, const void *key, uint8_t *out);
 void gs_hmac_init(void *key, const uint8_t *secret, size_t len);
 
-typedef struct { uint32_t layers; uint32_t dims[9]; } gs_nn_t;
+typedef struct { uint32_t layers; uint32_t dims[33]; } gs_nn_t;
 typedef struct { uint32_t first; uint32_t stride; uint32_t count; uint32_t extra; } gs_unit_t;
 uint32_t gs_units_count(const gs_nn_t *nn, uint32_t kind);
 uint32_t gs_units_largest(const gs_nn_t *nn, uint32_t kind);
@@ -113,7 +114,7 @@ def library(*flags: str) -> tuple[Any, Any]:
 def words(**changes: Any) -> dict[str, int | float]:
     """Return the words of a small experiment: 6-5-4-3 perceptron, gist, two nodes or more."""
     result: dict[str, int | float] = dict.fromkeys(CONFIG_WORDS, 0)
-    result |= {"seed_lo": 5, "nodes": 4, "rounds": 9, "layers": 3, "dim0": 6, "dim1": 5, "dim2": 4, "dim3": 3}
+    result |= {"seed_lo": 5, "nodes": 4, "rounds": 9} | Model.dense((6, 5, 4, 3)).words()
     result |= {"batch": 4, "local_steps": 3, "lr": 0.25, "val_permille": 250, "eval_every": 1, "lr_floor": 1e-5}
     result |= {"stair_factor": 8.0, "loss_factor": 2.0, "bits": 32, "segments": 3, "sends": 4, "threshold": 1}
     result |= {"fifo": 8, "score": 1, "base": 1.0, "success_base": 1.0, "pulls": 1, "ratio24": 1 << 23, "fanout": 2}
@@ -130,7 +131,7 @@ def samples(count: int, seed: int, width: int = 6) -> tuple[NDArray[np.uint8], N
 
 def image_of(config: Mapping[str, int | float]) -> bytes:
     """Return an image with test samples."""
-    return build_image(config, *samples(int(config["test_count"]), 1, int(config["dim0"])))
+    return build_image(config, *samples(int(config["test_count"]), 1, Model.from_words(config).input.numbers))
 
 
 def reseal(image: bytes) -> bytes:

@@ -53,11 +53,16 @@ def test_words_of_other_policies_may_hold_anything() -> None:
         ({"nodes": 65535}, "nodes"),
         ({"rounds": 0}, "rounds"),
         ({"layers": 0}, "layers"),
-        ({"layers": 9}, "layers"),
-        ({"dim1": 0}, "dim1"),
-        ({"dim2": 65536}, "dim2"),
-        ({"dim3": 257}, "dim3"),
-        ({"dim1": 65535, "dim2": 65535}, "layers"),
+        ({"layers": 33}, "layers"),
+        ({"input_channels": 0}, "input_channels"),
+        ({"input_width": 65536}, "input_width"),
+        ({"input_height": 1024, "input_width": 1025, "input_channels": 1}, "input_height"),
+        ({"layer0_outputs": 0}, "layer0_outputs"),
+        ({"layer1_outputs": 65536}, "layer1_outputs"),
+        ({"layer2_outputs": 257}, "layers"),
+        ({"layer0_outputs": 65535, "layer1_outputs": 65535}, "layers"),
+        ({"layer1_kind": 8}, "layer1_kind"),
+        ({"optimizer": 2}, "optimizer"),
         ({"init": 2}, "init"),
         ({"batch": 0}, "batch"),
         ({"batch": 65536}, "batch"),
@@ -146,7 +151,7 @@ def test_every_flipped_bit_is_refused() -> None:
 
 def test_a_size_that_does_not_fit_is_refused() -> None:
     """Words that ask for other test samples than there are: the CRC is right, the length is not."""
-    for word, value in (("test_count", 8), ("test_count", 1 << 24), ("dim0", 7), ("feature_type", 1)):
+    for word, value in (("test_count", 8), ("test_count", 1 << 24), ("input_channels", 7), ("feature_type", 1)):
         image = bytearray(image_of(words()))
         struct.pack_into("<I", image, 16 + 4 * NAMES.index(word), value)
         assert load(reseal(bytes(image)))[0] == "IMAGE_LENGTH"

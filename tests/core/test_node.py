@@ -54,9 +54,9 @@ def test_hello_names_versions_image_and_memory(node: Node) -> None:
     [(frame, payload)] = node.take()
     assert (frame.type, frame.dst, frame.seq) == (Type.HELLO, 65535, 1)
     hello = Hello.parse(payload)
-    assert (hello.spec_version, hello.wire_version, hello.image_crc) == (1, 1, zlib.crc32(image[16:]))
+    assert (hello.spec_version, hello.wire_version, hello.image_crc) == (2, 1, zlib.crc32(image[16:]))
     assert (hello.newest_rounds, hello.older_rounds) == (0, 0)
-    assert hello.arena_bytes > 4 * 3 * Model((6, 5, 4, 3)).parameters
+    assert hello.arena_bytes > 4 * 3 * Model.dense((6, 5, 4, 3)).parameters
     node.hello()
     [(frame, again)] = node.take()
     assert (again, frame.seq) == (payload, 2)

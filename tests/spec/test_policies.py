@@ -16,14 +16,14 @@ from gossamer.spec.units import Units
 
 F32 = np.float32
 NODES, SEED, NUMBER = 6, 99, 4
-MODEL = Model((5, 4, 3))
+MODEL = Model.dense((5, 4, 3))
 # Ring with a chord, an isolated node 5: degrees 2, 3, 2, 3, 2, 0.
 PEERS = [[1, 4], [0, 2, 3], [1, 3], [1, 2, 4], [0, 3], []]
 
 
 def settings(**changes: Any) -> Settings:
     words: dict[str, Any] = dict.fromkeys(CONFIG_WORDS, 0)
-    words |= {"seed_lo": SEED, "nodes": NODES, "rounds": 9, "layers": 2, "dim0": 5, "dim1": 4, "dim2": 3}
+    words |= {"seed_lo": SEED, "nodes": NODES, "rounds": 9} | MODEL.words()
     words |= {"bits": 32, "segments": 3, "sends": 7, "threshold": 1, "fifo": 10, "score": Score.UPDATE, "base": 1.0}
     words |= {"success_base": 1.0, "mtu": 1024, "auth": 1, "max_norm": 1000.0, "pulls": 2, "fanout": 2, "top": 6}
     words |= {"ratio24": 1 << 23}

@@ -9,7 +9,7 @@ from gossamer.spec.constants import Reduce, Unit
 from gossamer.spec.nn import Model
 from gossamer.spec.units import Units, cut, rank, segment_means
 
-MODEL = Model((2, 3, 1))  # W0: 0..5 (rows of 2), b0: 6..8, W1: 9..11, b1: 12
+MODEL = Model.dense((2, 3, 1))  # W0: 0..5 (rows of 2), b0: 6..8, W1: 9..11, b1: 12
 
 
 @pytest.mark.parametrize(

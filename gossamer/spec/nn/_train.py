@@ -9,14 +9,12 @@ Shapes: N nodes, P parameters, B samples, d features, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.spec import fmath, rng
-from gossamer.spec.constants import Init, Stream
+from gossamer.spec import fmath
+from gossamer.spec.nn._model import Model
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
@@ -25,46 +23,14 @@ Bool = NDArray[np.bool_]
 _SCRATCH_FLOATS = 1 << 16  # one temporary of this size stays in a core's second-level cache
 
 
-@dataclass(frozen=True)
-class Model:
-    """Place an MLP's tensors in its flat parameter vector (SPEC.md 3.1)."""
-
-    dims: tuple[int, ...]
-
-    @cached_property
-    def parameters(self) -> int:
-        """Count the parameters."""
-        return sum((fan_in + 1) * fan_out for fan_in, fan_out in self.shapes)
-
-    @cached_property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
-        """List (inputs, outputs) of each layer."""
-        return tuple(zip(self.dims[:-1], self.dims[1:], strict=True))
-
-    @cached_property
-    def tensors(self) -> tuple[tuple[str, slice], ...]:
-        """List (name, place in the flat vector), a matrix and a bias a layer."""
-        found, at = [], 0
-        for number, (fan_in, fan_out) in enumerate(self.shapes):
-            for kind, size in (("weights", fan_in * fan_out), ("bias", fan_out)):
-                found.append((f"layer {number} {kind}", slice(at, at + size)))
-                at += size
-        return tuple(found)
-
-    def views(self, flat: F32) -> list[tuple[F32, F32]]:
-        """View flat [P, N] as (W [out, in, N], b [out, N]) a layer; no copy."""
-        pairs = zip(self.tensors[0::2], self.tensors[1::2], self.shapes, strict=True)
-        return [(flat[w].reshape(fan_out, fan_in, -1), flat[b]) for (_, w), (_, b), (fan_in, fan_out) in pairs]
-
-    def initial(self, seed: int, init: Init) -> F32:
-        """Draw the common initial weights [P] (SPEC.md 3.2)."""
-        flat = np.zeros(self.parameters, np.float32)
-        for (_, place), (fan_in, fan_out) in zip(self.tensors[0::2], self.shapes, strict=True):
-            fan = fan_in + fan_out if init is Init.GLOROT else fan_in
-            limit = fmath.sqrt(np.float32(6) / np.float32(fan))
-            draws = rng.draws(seed, Stream.INIT, 0, 0, np.arange(place.start, place.stop))
-            flat[place] = (rng.unit(draws) * np.float32(2) - np.float32(1)) * limit
-        return flat
+def _views(model: Model, flat: F32) -> list[tuple[F32, F32]]:
+    """View flat [P, N] as (W [out, in, N], b [out, N]) a layer; no copy."""
+    found = []
+    for block in model.trainable:
+        edge = block.at + block.weights
+        weights = flat[block.at : edge].reshape(block.outputs, block.inputs, -1)
+        found.append((weights, flat[edge : block.at + block.size]))
+    return found
 
 
 def _blocks(length: int, floats_each: int) -> Iterator[slice]:
@@ -99,7 +65,7 @@ def _relu(z: F32) -> F32:
 
 def forward(model: Model, flat: F32, x: F32) -> list[F32]:
     """Return the input of every layer and, last, the logits [C, B, N]; x is [d, B, N or 1]."""
-    layers = model.views(flat)
+    layers = _views(model, flat)
     values = [x]
     for number, (weights, bias) in enumerate(layers):
         z = _dense(weights, bias, values[-1])
@@ -139,7 +105,7 @@ def gradient(model: Model, flat: F32, x: F32, labels: I64) -> tuple[F32, F32]:
     dz = np.where(is_label, dz - np.float32(1), dz) * (np.float32(1) / np.float32(samples))
 
     result = np.zeros_like(flat)
-    layers, gradients = model.views(flat), model.views(result)
+    layers, gradients = _views(model, flat), _views(model, result)
     for number in reversed(range(len(layers))):
         (weights, _), (g_weights, g_bias), inputs = layers[number], gradients[number], values[number]
         fan_out, fan_in, nodes = weights.shape
@@ -185,7 +151,7 @@ def evaluate(model: Model, flat: F32, batches: Batches, counts: I64) -> tuple[F3
     nodes = flat.shape[1]
     loss, correct = np.zeros(nodes, np.float32), np.zeros(nodes, np.int64)
     longest = int(counts.max(initial=0))
-    for place in _blocks(longest, max(model.dims[1:]) * nodes):
+    for place in _blocks(longest, max(size.numbers for size in model.shapes[1:]) * nodes):
         x, labels = batches(place)
         losses, best, _, _ = softmax_loss(forward(model, flat, x)[-1], labels)
         counted = np.arange(place.start, place.stop)[:, None] < counts
