@@ -1,0 +1,302 @@
+#include "gs_q8_matrix.h"
+
+#include <string.h>
+
+/* Sums side by side in one register: with x86's sums of products of pairs where they are, else one by one. Changes speed,
+   never results. A build may set it to 1. */
+#ifndef GS_Q8_LANES
+#if defined(__has_builtin)
+#if defined(__AVX2__) && __has_builtin(__builtin_ia32_pmaddwd256) && __has_builtin(__builtin_shufflevector)
+#define GS_Q8_LANES 8
+#elif defined(__SSE2__) && __has_builtin(__builtin_ia32_pmaddwd128) && __has_builtin(__builtin_shufflevector)
+#define GS_Q8_LANES 4
+#endif
+#endif
+#ifndef GS_Q8_LANES
+#define GS_Q8_LANES 1
+#endif
+#endif
+
+#define GROUP 16 /* bytes of packed weights */
+#define COLUMNS GS_Q8_MATRIX_COLUMNS
+#define STRIP 16 /* sums that become outputs at a time */
+
+/* Loops over the registers of a block must vanish, or the registers become memory. */
+#if defined(__clang__)
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+#else
+#define INLINE static inline
+#define UNROLL
+#endif
+
+/* What is left of the columns behind the last whole group, laid out as the weights are: [8 / bits][16], rest zero. */
+typedef struct {
+    int8_t in[COLUMNS][8][GROUP];
+} rest_t;
+
+#if GS_Q8_LANES > 1
+
+#define ROWS 4 /* of a block */
+
+typedef int16_t gs_shorts_t __attribute__((vector_size(4 * GS_Q8_LANES)));
+typedef int32_t gs_sums_t __attribute__((vector_size(4 * GS_Q8_LANES)));
+typedef int32_t gs_quad_t __attribute__((vector_size(16)));
+
+/* A group in parts of 2 * GS_Q8_LANES bytes, sign extended. Their order is free as long as it is the same for weights
+   and columns: bytes of even and of odd index are split by shifts alone. */
+#define PARTS (GROUP / (2 * GS_Q8_LANES))
+
+#if GS_Q8_LANES == 8
+#if __has_builtin(__builtin_ia32_pmovsxbw256) /* gcc, which converts in halves otherwise */
+typedef char gs_bytes_t __attribute__((vector_size(GROUP)));
+#define WIDEN(bytes) __builtin_ia32_pmovsxbw256(bytes)
+#else
+typedef int8_t gs_bytes_t __attribute__((vector_size(GROUP)));
+#define WIDEN(bytes) __builtin_convertvector(bytes, gs_shorts_t)
+#endif
+#endif
+
+INLINE gs_shorts_t load(const int8_t *from, int32_t part)
+{
+#if GS_Q8_LANES == 8
+    gs_bytes_t bytes;
+    memcpy(&bytes, from, sizeof bytes);
+    (void)part;
+    return WIDEN(bytes);
+#else
+    gs_shorts_t pairs;
+    memcpy(&pairs, from, sizeof pairs);
+    return (part == 0 ? pairs << 8 : pairs) >> 8;
+#endif
+}
+
+/* Unpack element `place` of every byte: shift it to the top of 16 bits, then down with its sign. */
+INLINE gs_shorts_t unpack(gs_shorts_t bytes, int32_t place, int32_t bits)
+{
+    if (bits == 8) {
+        return bytes;
+    }
+    const gs_shorts_t top = bytes << (int16_t)(16 - bits * (place + 1));
+    if (bits == 1) {
+        return top >> 14 | 1; /* 2 * (0 or -1) + 1 */
+    }
+    return top >> (int16_t)(16 - bits);
+}
+
+INLINE gs_sums_t add_products(gs_sums_t sums, gs_shorts_t x, gs_shorts_t y)
+{
+#if GS_Q8_LANES == 8
+    return sums + (gs_sums_t)__builtin_ia32_pmaddwd256(x, y);
+#else
+    return sums + (gs_sums_t)__builtin_ia32_pmaddwd128(x, y);
+#endif
+}
+
+/* Add a group of `rows` rows times the columns. */
+INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in, int32_t rows,
+                      int32_t columns, int32_t bits, int32_t bytes)
+{
+    (void)bytes; /* all of them, for the rest is zero */
+    UNROLL for (int32_t part = 0; part < PARTS; ++part)
+    {
+        gs_shorts_t packed[ROWS];
+        UNROLL for (int32_t r = 0; r < rows; ++r)
+        {
+            packed[r] = load(weights + r * row_bytes, part);
+        }
+        for (int32_t place = 0; place < 8 / bits; ++place) {
+            gs_shorts_t x[COLUMNS];
+            UNROLL for (int32_t c = 0; c < columns; ++c)
+            {
+                x[c] = load(in[c] + place * GROUP, part);
+            }
+            UNROLL for (int32_t r = 0; r < rows; ++r)
+            {
+                const gs_shorts_t w = unpack(packed[r], place, bits);
+                UNROLL for (int32_t c = 0; c < columns; ++c)
+                {
+                    sums[c * rows + r] = add_products(sums[c * rows + r], w, x[c]);
+                }
+            }
+        }
+    }
+}
+
+INLINE gs_quad_t fold(gs_sums_t sums)
+{
+#if GS_Q8_LANES == 8
+    return __builtin_shufflevector(sums, sums, 0, 1, 2, 3) + __builtin_shufflevector(sums, sums, 4, 5, 6, 7);
+#else
+    return sums;
+#endif
+}
+
+/* Add the lanes of each of `rows` sums. */
+INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
+{
+    if (rows == 1) {
+        const gs_quad_t quad = fold(sums[0]);
+        out[0] = quad[0] + quad[1] + quad[2] + quad[3];
+        return;
+    }
+    const gs_quad_t a = fold(sums[0]);
+    const gs_quad_t b = fold(sums[1]);
+    const gs_quad_t c = fold(sums[2]);
+    const gs_quad_t d = fold(sums[3]);
+    const gs_quad_t ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const gs_quad_t cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const gs_quad_t all = __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    memcpy(out, &all, sizeof all);
+}
+
+#else
+
+#define ROWS 2 /* of a block: its sums, rows and columns fit 16 registers */
+
+typedef int32_t gs_sums_t;
+
+INLINE int32_t unpack(int8_t byte, int32_t place, int32_t bits)
+{
+    if (bits == 8) {
+        return byte;
+    }
+    if (bits == 1) {
+        return 1 - 2 * ((byte >> place) & 1);
+    }
+    return (int32_t)((uint32_t)byte << (32 - bits * (place + 1))) >> (32 - bits);
+}
+
+INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in, int32_t rows,
+                      int32_t columns, int32_t bits, int32_t bytes)
+{
+    for (int32_t j = 0; j < bytes; ++j) {
+        UNROLL for (int32_t place = 0; place < 8 / bits; ++place)
+        {
+            UNROLL for (int32_t r = 0; r < rows; ++r)
+            {
+                const int32_t w = unpack(weights[r * row_bytes + j], place, bits);
+                UNROLL for (int32_t c = 0; c < columns; ++c)
+                {
+                    sums[c * rows + r] += w * in[c][place * GROUP + j];
+                }
+            }
+        }
+    }
+}
+
+INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
+{
+    UNROLL for (int32_t r = 0; r < rows; ++r)
+    {
+        out[r] = sums[r];
+    }
+}
+
+#endif
+
+/* Sums of `rows` rows times the columns, to out[columns][STRIP]. */
+INLINE void block(const int8_t *weights, int32_t terms, const gs_q8_column_t *column, const rest_t *rest, int32_t rows,
+                  int32_t columns, int32_t bits, int32_t (*out)[STRIP], int32_t at)
+{
+    const int32_t row_bytes = gs_q8_matrix_row_bytes(terms, bits);
+    const int32_t step = GROUP * 8 / bits;
+    gs_sums_t sums[ROWS * COLUMNS];
+    memset(sums, 0, sizeof sums);
+    const int8_t *in[COLUMNS];
+    UNROLL for (int32_t c = 0; c < columns; ++c)
+    {
+        in[c] = column[c].in;
+    }
+    for (int32_t left = terms / step; left > 0; --left) {
+        add_group(sums, weights, row_bytes, in, rows, columns, bits, GROUP);
+        weights += GROUP;
+        UNROLL for (int32_t c = 0; c < columns; ++c)
+        {
+            in[c] += step;
+        }
+    }
+    if (terms % step != 0) {
+        UNROLL for (int32_t c = 0; c < columns; ++c)
+        {
+            in[c] = rest->in[c][0];
+        }
+        add_group(sums, weights, row_bytes, in, rows, columns, bits, row_bytes % GROUP);
+    }
+    UNROLL for (int32_t c = 0; c < columns; ++c)
+    {
+        total(sums + c * rows, rows, out[c] + at);
+    }
+}
+
+static void lay_out_rest(const gs_q8_matrix_t *p, const gs_q8_column_t *column, int32_t columns, int32_t bits,
+                         rest_t *rest)
+{
+    const int32_t terms = p->terms % (GROUP * 8 / bits);
+    const int32_t bytes = (terms * bits + 7) / 8;
+    for (int32_t c = 0; c < columns; ++c) {
+        const int8_t *in = column[c].in + (p->terms - terms);
+        memset(rest->in[c], 0, (size_t)(GROUP * 8 / bits));
+        for (int32_t from = 0, place = 0; from < terms; from += bytes, ++place) {
+            memcpy(rest->in[c][place], in + from, (size_t)(bytes < terms - from ? bytes : terms - from));
+        }
+    }
+}
+
+INLINE void multiply(const gs_q8_matrix_t *p, const gs_q8_column_t *column, int32_t columns, int32_t bits)
+{
+    const int32_t row_bytes = gs_q8_matrix_row_bytes(p->terms, bits);
+    rest_t rest;
+    if (p->terms % (GROUP * 8 / bits) != 0) {
+        lay_out_rest(p, column, columns, bits, &rest);
+    }
+    const int8_t *weights = p->weights;
+    for (int32_t first = 0; first < p->rows; first += STRIP) {
+        int32_t sums[COLUMNS][STRIP];
+        const int32_t rows = p->rows - first < STRIP ? p->rows - first : STRIP;
+        int32_t r = 0;
+        for (; r + ROWS <= rows; r += ROWS) {
+            block(weights, p->terms, column, &rest, ROWS, columns, bits, sums, r);
+            weights += ROWS * row_bytes;
+        }
+        for (; r < rows; ++r) {
+            block(weights, p->terms, column, &rest, 1, columns, bits, sums, r);
+            weights += row_bytes;
+        }
+        for (int32_t c = 0; c < columns; ++c) {
+            gs_q8_channels_put(&p->channels, first, rows, sums[c], column[c].out + first);
+        }
+    }
+}
+
+INLINE void multiply_some(const gs_q8_matrix_t *p, const gs_q8_column_t *columns, int32_t count, int32_t bits)
+{
+    if (count == COLUMNS) {
+        multiply(p, columns, COLUMNS, bits);
+    } else {
+        multiply(p, columns, 1, bits);
+    }
+}
+
+void gs_q8_multiply(const gs_q8_matrix_t *p, const gs_q8_column_t *columns, int32_t count)
+{
+    multiply_some(p, columns, count, 8);
+}
+
+void gs_q8_multiply_w4(const gs_q8_matrix_t *p, const gs_q8_column_t *columns, int32_t count)
+{
+    multiply_some(p, columns, count, 4);
+}
+
+void gs_q8_multiply_w2(const gs_q8_matrix_t *p, const gs_q8_column_t *columns, int32_t count)
+{
+    multiply_some(p, columns, count, 2);
+}
+
+void gs_q8_multiply_w1(const gs_q8_matrix_t *p, const gs_q8_column_t *columns, int32_t count)
+{
+    multiply_some(p, columns, count, 1);
+}
