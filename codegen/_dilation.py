@@ -1,77 +1,142 @@
-"""Recognise dilated convolutions that are written as SPACE_TO_BATCH_ND, a plain convolution, BATCH_TO_SPACE_ND."""
+"""Recognise dilated convolutions that are written as SPACE_TO_BATCH_ND, a plain convolution, BATCH_TO_SPACE_ND.
+
+Every phase of the blocks is convolved as if its pixels were neighbours, so that the kernel reads pixels a block apart.
+What is padded and not cropped again is the border of SAME, or nothing.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from codegen._evaluate import same_quantization
 from codegen._move_rules import block_of, pairs
-from codegen.ir import ConvOptions, DType, Graph, Operator, Padding
+from codegen.ir import ConvOptions, DType, Graph, Operator, Padding, ReshapeOptions, Tensor
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+_RENAMES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+
+
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """Hold the operators from the first to the last; sequences (NTC) become images for the convolution in between."""
+
+    first: Operator
+    middle: Operator
+    last: Operator
+    between: tuple[Operator, ...]  # reshapes before and after the middle
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Return which axes of the convolution's image the blocks are of."""
+        if not self.between:
+            return 1, 2
+        return (2,) if self.middle.input(0).shape[1] == 1 else (1,)
 
 
 def dilate(graph: Graph) -> Graph:
-    """Replace each such triple by one convolution, where the bits stay the same.
-
-    Every phase of the blocks is convolved as if its pixels were neighbours, so that the kernel reads pixels a block
-    apart. What is padded and not cropped again is the border of SAME, or nothing.
-    """
+    """Replace each such chain by one convolution, where the bits stay the same."""
     uses = Counter(id(tensor) for operator in graph.operators for tensor in operator.inputs)
     uses.update(id(tensor) for tensor in graph.outputs)
     maker = {id(tensor): operator for operator in graph.operators for tensor in operator.outputs}
     gone: set[int] = set()
-    operators = []
-    for last in graph.operators:
-        triple = _triple(last, maker)
-        if triple is not None and all(uses[id(operator.output)] == 1 for operator in triple[:2]):
-            first, middle, _ = triple
-            padding = _padding(*triple)
-            if padding is not None:
-                gone |= {id(first), id(middle)}
-                options = replace(middle.options_as(ConvOptions), dilation=block_of(first), padding=padding)
-                inputs = [first.input(0), *middle.inputs[1:]]
-                last = replace(middle, inputs=inputs, outputs=last.outputs, options=options)
-        operators.append(last)
+    operators: list[Operator] = []
+    for operator in graph.operators:
+        chain = _chain(operator, maker, uses)
+        padding = _padding(chain) if chain else None
+        if chain and padding:
+            gone |= {id(part) for part in (chain.first, chain.middle, *chain.between)}
+            operators += _dilated(chain, padding)
+        else:
+            operators.append(operator)
     return replace(graph, operators=[operator for operator in operators if id(operator) not in gone])
 
 
-def _triple(last: Operator, maker: Mapping[int, Operator]) -> tuple[Operator, Operator, Operator] | None:
-    """Walk back from the last of the three."""
+def _chain(last: Operator, maker: Mapping[int, Operator], uses: Mapping[int, int]) -> _Chain | None:
+    """Walk back from the last operator over what only the next one uses."""
     if last.kind != "BATCH_TO_SPACE_ND":
         return None
-    middle = maker.get(id(last.input(0)))
-    if middle is None or middle.kind not in _CONVOLUTIONS:
-        return None
-    first = maker.get(id(middle.input(0)))
-    if first is None or first.kind != "SPACE_TO_BATCH_ND":
-        return None
-    return first, middle, last
+    found = [last]
+    kinds: tuple[tuple[str, ...], ...] = (_CONVOLUTIONS, ("SPACE_TO_BATCH_ND",))
+    if len(last.input(0).shape) == 3:
+        kinds = (_RENAMES, _CONVOLUTIONS, _RENAMES, ("SPACE_TO_BATCH_ND",))
+    for wanted in kinds:
+        source = found[-1].input(0)
+        before = maker.get(id(source))
+        if before is None or before.kind not in wanted or uses[id(source)] > 1:
+            return None
+        found.append(before)
+    chain = _Chain(found[-1], found[len(found) // 2], last, tuple(found[1:-1:2]) if len(found) > 3 else ())
+    return chain if _is_whole(chain) else None
 
 
-def _padding(first: Operator, middle: Operator, last: Operator) -> Padding | None:
+def _is_whole(chain: _Chain) -> bool:
+    """Tell whether the image of a sequence has one row or one column, which the kernel leaves alone."""
+    if not chain.between:
+        return True
+    batch, length, depth = chain.first.output.shape
+    _, kept, filters = chain.last.input(0).shape
+    window = chain.middle.input(1).shape[1:3]
+    ends = (chain.middle.input(0).shape, chain.middle.output.shape)
+    as_row = ((batch, 1, length, depth), (batch, 1, kept, filters))
+    as_column = ((batch, length, 1, depth), (batch, kept, 1, filters))
+    return (ends == as_row and window[0] == 1) or (ends == as_column and window[1] == 1)
+
+
+def _padding(chain: _Chain) -> Padding | None:
     """Return the padding of the one convolution that does the same, or None if there is none."""
+    first, middle, last = chain.first, chain.middle, chain.last
     options = middle.options_as(ConvOptions)
-    block = block_of(first)
-    if block != block_of(last) or (options.stride, options.dilation) != ((1, 1), (1, 1)):
+    if block_of(first) != block_of(last) or (options.stride, options.dilation) != ((1, 1), (1, 1)):
         return None
-    if options.padding is not Padding.VALID or not _keep_meaning(first) or not _keep_meaning(last):
+    if options.padding is not Padding.VALID or not all(map(_keeps_meaning, (first, last, *chain.between))):
         return None
     is_valid = is_same = True
-    for axis, (around, crops) in enumerate(zip(pairs(first, 2, 2), pairs(last, 2, 2), strict=True)):
+    count = len(chain.axes)
+    for axis, (around, crops) in enumerate(zip(pairs(first, 2, count), pairs(last, 2, count), strict=True)):
         length, kept = first.input(0).shape[1 + axis], last.output.shape[1 + axis]
-        reach = (middle.input(1).shape[1 + axis] - 1) * block[axis]
-        lead = around[0] - crops[0]  # rows of padding before the first row that is kept
+        reach = (middle.input(1).shape[chain.axes[axis]] - 1) * block_of(first)[axis]
+        lead = around[0] - crops[0]  # of padding before the first pixel that is kept
         is_valid &= lead == 0 and kept == length - reach
         is_same &= lead == reach // 2 and kept == length
     if is_valid:
         return Padding.VALID
-    # SAME means zero points around the image, SPACE_TO_BATCH_ND in tflite-micro means zeros.
-    return Padding.SAME if is_same and first.output.zero_point == 0 else None
+    return Padding.SAME if is_same and border_of(first) == first.output.zero_point else None
 
 
-def _keep_meaning(operator: Operator) -> bool:
+def border_of(operator: Operator) -> int:
+    """Return what SPACE_TO_BATCH_ND pads with.
+
+    TensorFlow pads with the zero point. tflite-micro pads with 0 whatever the zero point is, and so do we where it can
+    run the model; it cannot where the batch is open.
+    """
+    tensor = operator.output
+    return tensor.zero_point if tensor.dynamic and tensor.quantization is not None else 0
+
+
+def _keeps_meaning(operator: Operator) -> bool:
     source, output = operator.input(0), operator.output
     return source.dtype is output.dtype is DType.INT8 and same_quantization(source, output)
+
+
+def _dilated(chain: _Chain, padding: Padding) -> Iterator[Operator]:
+    """Make the one convolution, of an image again."""
+    block = block_of(chain.first)
+    dilation = block if chain.axes == (1, 2) else (1, block[0]) if chain.axes == (2,) else (block[0], 1)
+    options = replace(chain.middle.options_as(ConvOptions), dilation=dilation, padding=padding)
+    source, output = chain.first.input(0), chain.last.output
+    filters = chain.middle.inputs[1:]
+    if not chain.between:
+        yield replace(chain.middle, inputs=[source, *filters], outputs=[output], options=options)
+        return
+    given, made = _as_image(source, chain.axes), _as_image(output, chain.axes)
+    yield Operator("RESHAPE", [source], [given], ReshapeOptions(given.shape), chain.first.index)
+    yield replace(chain.middle, inputs=[given, *filters], outputs=[made], options=options)
+    yield Operator("RESHAPE", [made], [output], ReshapeOptions(output.shape), chain.last.index)
+
+
+def _as_image(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
+    batch, length, channels = tensor.shape
+    shape = (batch, 1, length, channels) if axes == (2,) else (batch, length, 1, channels)
+    return replace(tensor, name=f"{tensor.name}/image", shape=shape, index=-1)

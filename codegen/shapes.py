@@ -24,14 +24,14 @@ _FIXED: Final = "re-export the model with batch_size=1"
 def infer(graph: Graph, batch: int = 1) -> Graph:
     """Return the graph with tensors of its own, all of fixed shape; open batches of the inputs become `batch`.
 
-    What only computes shapes becomes constant (`codegen.fold` drops it). Raises OperatorError: shapes that contradict
-    each other or the file, or that depend on more than the batch.
+    What only computes shapes becomes constant (`codegen.fold` drops it); `Tensor.dynamic` still tells what the file left
+    open. Raises OperatorError: shapes that contradict each other or the file, or that depend on more than the batch.
     """
     own = {id(tensor): replace(tensor) for tensor in graph.tensors()}
     inputs = [own[id(tensor)] for tensor in graph.inputs]
     for tensor in inputs:
         if tensor.dynamic and tensor.shape:
-            tensor.shape, tensor.dynamic = (batch, *tensor.shape[1:]), False
+            tensor.shape = (batch, *tensor.shape[1:])
     operators = []
     for operator in graph.operators:
         mine = replace(
@@ -55,7 +55,7 @@ def _settle(operator: Operator) -> None:
     for tensor, shape in zip(operator.outputs, shapes, strict=True):
         _check_size(operator, tensor, shape)
         _check_declared(operator, tensor, shape)
-        tensor.shape, tensor.dynamic = shape, False
+        tensor.shape = shape
     for tensor, values in zip(operator.outputs, evaluate_integers(operator) or [], strict=False):
         tensor.data = values
 
