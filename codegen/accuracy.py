@@ -90,7 +90,8 @@ def quantize(values: Array, tensor: Tensor) -> Array:
     limits = np.iinfo(tensor.dtype.numpy)
     quotient = values.astype(np.float32) / tensor.scale
     rounded = np.trunc(quotient + np.copysign(np.float32(0.5), quotient)) + tensor.zero_point
-    return np.clip(rounded, limits.min, limits.max).astype(tensor.dtype.numpy)
+    clipped: Array = np.clip(rounded, limits.min, limits.max)
+    return clipped.astype(tensor.dtype.numpy)
 
 
 def _classes(model: host.HostModel, inputs: Sequence[Sequence[Array]]) -> Array:

@@ -40,7 +40,7 @@ def export(model: Path, folder: Path, settings: Settings, *, with_core: bool = F
 def compile_file(model: Path, settings: Settings) -> Program:
     """Compile a .tflite file, writing nothing. Raises ModelError."""
     check_name(settings.name)
-    return compile_graph(read_model(model), settings)
+    return compile_graph(read_model(model), settings, str(model))
 
 
 def check_name(name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from codegen import fold, memory, shapes
 from codegen.ir import Graph, ModelError, OperatorError
@@ -30,6 +30,7 @@ class Program:
 
     graph: Graph
     settings: Settings
+    file: str  # that the graph came from
     layout: Layout
     arena: memory.Plan
     psram: memory.Plan
@@ -57,12 +58,13 @@ class Program:
         return rows
 
 
-def compile_graph(graph: Graph, settings: Settings | None = None) -> Program:
-    """Infer shapes, fold, lower, and plan the memory of a graph.
+def compile_graph(graph: Graph, settings: Settings | None = None, file: str | None = None) -> Program:
+    """Infer shapes, fold, lower, and plan the memory of a graph; `file` is where it came from, for messages.
 
     Raises ModelError: an operator that cannot be exported, or a limit that does not hold.
     """
     settings = settings or Settings()
+    file = graph.name if file is None else file
     try:
         graph = fold.fold(shapes.infer(graph))
         if settings.weight_bits != 8:
@@ -71,18 +73,18 @@ def compile_graph(graph: Graph, settings: Settings | None = None) -> Program:
             graph = subbyte.requantize(graph, settings.weight_bits)
         lowered = [lower(operator) for operator in graph.operators]
     except OperatorError as refused:
-        raise ModelError.of(refused, graph.name) from refused
+        raise ModelError.of(refused, file) from refused
     layout = lay_out(graph, lowered, keep_all=settings.keep_all)
-    program = _plan(graph, replace(settings), layout)
-    check_flash(program.flash_rows(), settings.flash_limit_bytes, graph.name)
+    program = _plan(graph, settings, file, layout)
+    check_flash(program.flash_rows(), settings.flash_limit_bytes, file)
     return program
 
 
-def _plan(graph: Graph, settings: Settings, layout: Layout) -> Program:
+def _plan(graph: Graph, settings: Settings, file: str, layout: Layout) -> Program:
     places = layout.in_arena
     if settings.psram and settings.ram_limit_bytes is not None:
-        inner = memory.split(buffers(places), _accesses(layout), settings.ram_limit_bytes)
-        for place, is_inner in zip(places, inner, strict=True):
+        split = memory.split(buffers(places), _accesses(layout), settings.ram_limit_bytes)
+        for place, is_inner in zip(places, split.inner, strict=True):
             place.region = Region.ARENA if is_inner else Region.PSRAM
     plans = []
     for region in (Region.ARENA, Region.PSRAM):
@@ -93,8 +95,8 @@ def _plan(graph: Graph, settings: Settings, layout: Layout) -> Program:
         plans.append(plan)
     arena, psram = plans
     mine = [place for place in places if place.region is Region.ARENA]
-    check_ram(buffers(mine), arena, [call.operator for call in layout.calls], settings.ram_limit_bytes, graph.name)
-    return Program(graph, settings, layout, arena, psram)
+    check_ram(buffers(mine), arena, [call.operator for call in layout.calls], settings.ram_limit_bytes, file)
+    return Program(graph, settings, file, layout, arena, psram)
 
 
 def _accesses(layout: Layout) -> list[int]:
