@@ -26,6 +26,29 @@ class _Chain:
     middle: Operator
     last: Operator
     between: tuple[Operator, ...]  # reshapes before and after the middle
+    pad: Operator | None = None  # before the first, in place of its own padding
+
+    @property
+    def operators(self) -> list[Operator]:
+        """List all but the last, whose place the one convolution takes."""
+        return [self.first, self.middle, *self.between, *([self.pad] if self.pad else [])]
+
+    @property
+    def source(self) -> Tensor:
+        """Return what is convolved."""
+        return (self.pad or self.first).input(0)
+
+    @property
+    def around(self) -> list[tuple[int, int]]:
+        """Return the padding of each axis of the blocks."""
+        if self.pad is None:
+            return pairs(self.first, 2, len(self.axes))
+        return pairs(self.pad, 1, len(self.axes) + 2)[1:-1]
+
+    @property
+    def pads_zero_points(self) -> bool:
+        """Tell whether padding means the number 0; SPACE_TO_BATCH_ND pads with the integer 0 in tflite-micro."""
+        return self.pad is not None or self.first.output.zero_point == 0
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -43,20 +66,21 @@ def dilate(graph: Graph) -> Graph:
     gone: set[int] = set()
     operators: list[Operator] = []
     for operator in graph.operators:
-        chain = _chain(operator, maker, uses)
-        padding = _padding(chain) if chain else None
-        if chain and padding:
-            gone |= {id(part) for part in (chain.first, chain.middle, *chain.between)}
-            operators += _dilated(chain, padding)
+        for chain in _chains(operator, maker, uses):
+            padding = _padding(chain)
+            if padding is not None:
+                gone |= set(map(id, chain.operators))
+                operators += _dilated(chain, padding)
+                break
         else:
             operators.append(operator)
     return replace(graph, operators=[operator for operator in operators if id(operator) not in gone])
 
 
-def _chain(last: Operator, maker: Mapping[int, Operator], uses: Mapping[int, int]) -> _Chain | None:
-    """Walk back from the last operator over what only the next one uses."""
+def _chains(last: Operator, maker: Mapping[int, Operator], uses: Mapping[int, int]) -> Iterator[_Chain]:
+    """Walk back from the last operator over what only the next one uses, with a padding before it and without."""
     if last.kind != "BATCH_TO_SPACE_ND":
-        return None
+        return
     found = [last]
     kinds: tuple[tuple[str, ...], ...] = (_CONVOLUTIONS, ("SPACE_TO_BATCH_ND",))
     if len(last.input(0).shape) == 3:
@@ -65,10 +89,23 @@ def _chain(last: Operator, maker: Mapping[int, Operator], uses: Mapping[int, int
         source = found[-1].input(0)
         before = maker.get(id(source))
         if before is None or before.kind not in wanted or uses[id(source)] > 1:
-            return None
+            return
         found.append(before)
     chain = _Chain(found[-1], found[len(found) // 2], last, tuple(found[1:-1:2]) if len(found) > 3 else ())
-    return chain if _is_whole(chain) else None
+    if not _is_whole(chain):
+        return
+    pad = maker.get(id(chain.first.input(0)))
+    if pad is not None and uses[id(pad.output)] == 1 and _pads_alone(pad, chain):
+        yield replace(chain, pad=pad)
+    yield chain
+
+
+def _pads_alone(pad: Operator, chain: _Chain) -> bool:
+    """Tell whether an operator pads the axes of the blocks, with zero points, and the first of the chain does not."""
+    if pad.kind != "PAD" or not _keeps_meaning(pad) or any(map(any, chain.around)):
+        return False
+    around = pairs(pad, 1, len(pad.output.shape))
+    return not any(around[0]) and not any(around[-1])
 
 
 def _is_whole(chain: _Chain) -> bool:
@@ -93,26 +130,16 @@ def _padding(chain: _Chain) -> Padding | None:
     if options.padding is not Padding.VALID or not all(map(_keeps_meaning, (first, last, *chain.between))):
         return None
     is_valid = is_same = True
-    count = len(chain.axes)
-    for axis, (around, crops) in enumerate(zip(pairs(first, 2, count), pairs(last, 2, count), strict=True)):
-        length, kept = first.input(0).shape[1 + axis], last.output.shape[1 + axis]
-        reach = (middle.input(1).shape[chain.axes[axis]] - 1) * block_of(first)[axis]
-        lead = around[0] - crops[0]  # of padding before the first pixel that is kept
+    crops = pairs(last, 2, len(chain.axes))
+    for place, (axis, around, crop) in enumerate(zip(chain.axes, chain.around, crops, strict=True)):
+        length, kept = chain.source.shape[1 + place], last.output.shape[1 + place]
+        reach = (middle.input(1).shape[axis] - 1) * block_of(first)[place]
+        lead = around[0] - crop[0]  # of padding before the first pixel that is kept
         is_valid &= lead == 0 and kept == length - reach
         is_same &= lead == reach // 2 and kept == length
     if is_valid:
         return Padding.VALID
-    return Padding.SAME if is_same and border_of(first) == first.output.zero_point else None
-
-
-def border_of(operator: Operator) -> int:
-    """Return what SPACE_TO_BATCH_ND pads with.
-
-    TensorFlow pads with the zero point. tflite-micro pads with 0 whatever the zero point is, and so do we where it can
-    run the model; it cannot where the batch is open.
-    """
-    tensor = operator.output
-    return tensor.zero_point if tensor.dynamic and tensor.quantization is not None else 0
+    return Padding.SAME if is_same and chain.pads_zero_points else None
 
 
 def _keeps_meaning(operator: Operator) -> bool:
@@ -125,7 +152,7 @@ def _dilated(chain: _Chain, padding: Padding) -> Iterator[Operator]:
     block = block_of(chain.first)
     dilation = block if chain.axes == (1, 2) else (1, block[0]) if chain.axes == (2,) else (block[0], 1)
     options = replace(chain.middle.options_as(ConvOptions), dilation=dilation, padding=padding)
-    source, output = chain.first.input(0), chain.last.output
+    source, output = chain.source, chain.last.output
     filters = chain.middle.inputs[1:]
     if not chain.between:
         yield replace(chain.middle, inputs=[source, *filters], outputs=[output], options=options)

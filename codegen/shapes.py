@@ -11,8 +11,10 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from codegen import _move_rules  # noqa: F401  it registers its rules
+import numpy as np
+
 from codegen._evaluate import evaluate_integers
+from codegen._move_rules import pairs
 from codegen._shape_rules import DAMAGED, Shape, output_shapes
 from codegen.ir import DType, Graph, Operator, OperatorError, Tensor, shape_text
 
@@ -24,40 +26,66 @@ _FIXED: Final = "re-export the model with batch_size=1"
 def infer(graph: Graph, batch: int = 1) -> Graph:
     """Return the graph with tensors of its own, all of fixed shape; open batches of the inputs become `batch`.
 
-    What only computes shapes becomes constant (`codegen.fold` drops it); `Tensor.dynamic` still tells what the file left
-    open. Raises OperatorError: shapes that contradict each other or the file, or that depend on more than the batch.
+    What only computes shapes becomes constant (`codegen.fold` drops it). Raises OperatorError: shapes that contradict
+    each other or the file, or that depend on more than the batch.
     """
     own = {id(tensor): replace(tensor) for tensor in graph.tensors()}
     inputs = [own[id(tensor)] for tensor in graph.inputs]
     for tensor in inputs:
         if tensor.dynamic and tensor.shape:
-            tensor.shape = (batch, *tensor.shape[1:])
-    operators = []
+            tensor.shape, tensor.dynamic = (batch, *tensor.shape[1:]), False
+    operators: list[Operator] = []
     for operator in graph.operators:
         mine = replace(
             operator,
             inputs=[None if tensor is None else own[id(tensor)] for tensor in operator.inputs],
             outputs=[own[id(tensor)] for tensor in operator.outputs],
         )
-        _settle(mine)
-        operators.append(mine)
+        operators += _settle(mine)
     return replace(graph, operators=operators, inputs=inputs, outputs=[own[id(tensor)] for tensor in graph.outputs])
 
 
-def _settle(operator: Operator) -> None:
-    """Give an operator's outputs their shapes and, where they follow from shapes alone, their values."""
+def _settle(operator: Operator) -> list[Operator]:
+    """Give an operator's outputs their shapes and, where they follow from shapes alone, their values.
+
+    Return what does its work: itself, or two instead.
+    """
     for tensor in operator.inputs:
         if tensor is not None:
             _check_size(operator, tensor, tensor.shape)
     shapes = _agreed(operator, output_shapes(operator))
     if len(shapes) != len(operator.outputs):
         raise OperatorError(operator, f"it has {len(operator.outputs)} outputs, not {len(shapes)}", DAMAGED)
+    was_open = any(tensor.shape != shape for tensor, shape in zip(operator.outputs, shapes, strict=True))
     for tensor, shape in zip(operator.outputs, shapes, strict=True):
         _check_size(operator, tensor, shape)
         _check_declared(operator, tensor, shape)
-        tensor.shape = shape
+        tensor.shape, tensor.dynamic = shape, False
     for tensor, values in zip(operator.outputs, evaluate_integers(operator) or [], strict=False):
         tensor.data = values
+    return _padded_before(operator) if was_open and operator.kind == "SPACE_TO_BATCH_ND" else [operator]
+
+
+def _padded_before(operator: Operator) -> list[Operator]:
+    """Let an operator of its own pad, with zero points, as TensorFlow does.
+
+    What pads in tflite-micro does so with the integer 0; that is no guide for shapes it could not run.
+    """
+    source = operator.input(0)
+    spatial = len(source.shape) - 2
+    around = np.zeros((spatial + 2, 2), np.int32)
+    around[1:-1] = pairs(operator, 2, spatial)
+    if not around.any():
+        return [operator]
+    shape = tuple(int(length) for length in np.array(source.shape) + around.sum(axis=1))
+    padded = replace(source, name=f"{operator.output.name}/padded", shape=shape, index=-1)
+    _check_size(operator, padded, shape)
+    paddings = Tensor(f"{padded.name}/around", around.shape, DType.INT32, data=around)
+    nothing = Tensor(f"{padded.name}/none", (spatial, 2), DType.INT32, data=np.zeros((spatial, 2), np.int32))
+    return [
+        Operator("PAD", [source, paddings], [padded], index=operator.index),
+        replace(operator, inputs=[padded, operator.inputs[1], nothing]),
+    ]
 
 
 def _agreed(operator: Operator, shapes: Sequence[Shape]) -> Sequence[Shape]:

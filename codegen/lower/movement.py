@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen._cuts import cuts_of
-from codegen._dilation import border_of
 from codegen._evaluate import fill_of, same_quantization
 from codegen._move_rules import block_of, pairs
 from codegen.fold import JOIN_MOST
@@ -291,7 +290,8 @@ def _space_and_batch(operator: Operator) -> Lowered:
     )
     if not is_to_batch:
         return _grid(operator, "gs_q8_gather", space, image_step, rows, columns)
-    fill = border_of(operator) & 0xFF if prod(batch) > prod(space) else None
+    # tflite-micro pads with the integer 0, whatever the zero point is.
+    fill = 0 if prod(batch) > prod(space) else None
     return _grid(operator, "gs_q8_scatter", space, image_step, rows, columns, fill)
 
 
