@@ -21,9 +21,11 @@ from gossamer.job import Job
 from gossamer.place import Row
 from gossamer.spec import local, nn
 from gossamer.spec.constants import METRIC_WORDS, SERVER, FeatureType, PolicyKind, Score, Success, Unit
+from gossamer.spec.image import parse_image
 from gossamer.spec.lr import LearningRate
 from gossamer.spec.merge import Arrivals, Fifo, Wave, merge, server_average, verified_weight
-from gossamer.spec.nn import F32, I64, Bool
+from gossamer.spec.nn import F32, I64, Bool, Dropout, Network
+from gossamer.spec.optimizer import Steps
 from gossamer.spec.policies import POLICIES, Memory, Round, fresh_memory, sharpen
 from gossamer.spec.settings import Settings
 from gossamer.spec.sharing import Messages, Parts, encode, fragments, frame_overhead
@@ -106,6 +108,8 @@ class LockstepPlace:
         self._plan = job.plan
         self._state = StateFile(run_dir / "state" / "numpy.npz")
         self._model = settings.model
+        self._initial, frozen = self._model.start(settings.seed, settings.init, parse_image(job.image).given)
+        self._network = Network(self._model, frozen)
         unit = settings.unit if settings.policy is PolicyKind.GIST else Unit.PARAMETER
         self._units = Units(self._model, unit)
         self._policy = POLICIES[settings.policy]()
@@ -124,10 +128,9 @@ class LockstepPlace:
     def _begin(self) -> None:
         """Set all that outlives a round to its start."""
         settings, nodes = self._settings, self._settings.nodes
-        initial = self._model.initial(settings.seed, settings.init)
         self._rounds_done = 0
-        self._w = np.repeat(initial[:, None], nodes, axis=1)
-        self._velocity = np.zeros_like(self._w) if settings.momentum else None
+        self._w = np.repeat(self._initial[:, None], nodes, axis=1)
+        self._steps = Steps.fresh(settings, self._w)
         self._rate = LearningRate.fresh(settings)
         self._peers = np.full((max(1, self._plan.peers_max), nodes), -1, np.int64)
         self._memory = fresh_memory(settings, self._w, len(self._peers))
@@ -205,31 +208,30 @@ class LockstepPlace:
             list(self._pool.map(quietly, np.array_split(who, pieces)))
 
     def _train_chunk(self, number: int, who: I64, result: _Round) -> None:
-        settings, samples, model = self._settings, self._samples, self._model
+        settings, samples = self._settings, self._samples
         w, start = self._w[:, who], self._w[:, who]
-        velocity = None if self._velocity is None else self._velocity[:, who]
+        steps = self._steps.of(who)
         average = None if result.average is None else np.zeros_like(w)
         positions = local.batch_positions(
             settings.seed, number, who, samples.n_train[who], settings.local_steps * settings.batch
         )
         total = np.zeros(len(who), np.float32)
-        for batch in np.split(samples.training[positions, who], settings.local_steps):
-            loss, g = nn.gradient(model, w, *samples.take(batch))
+        for step, batch in enumerate(np.split(samples.training[positions, who], settings.local_steps)):
+            dropout = Dropout(settings.seed, number, step, who)
+            loss, g = nn.gradient(self._network, w, *samples.take(batch), dropout)
             total = total + loss
             if average is not None:
                 self._add_score(average, w, g)
-            nn.update(w, velocity, g, self._rate.lr[who], settings.momentum, settings.weight_decay)
+            steps.take(settings, w, g, self._rate.lr[who])
         loss = total / np.float32(settings.local_steps)
 
-        diverged = ~np.isfinite(w).all(axis=0)
+        diverged: Bool = np.asarray(~np.isfinite(w).all(axis=0))
         w[:, diverged] = start[:, diverged]
-        for carried in (velocity, average):
-            if carried is not None:
-                carried[:, diverged] = 0
+        steps.reset(diverged)
         self._w[:, who] = w
-        if self._velocity is not None and velocity is not None:
-            self._velocity[:, who] = velocity
+        self._steps.put(who, steps)
         if result.average is not None and average is not None:
+            average[:, diverged] = 0
             result.average[:, who] = average
         result.diverged[who] = diverged
         result.train_loss[who] = loss
@@ -251,7 +253,7 @@ class LockstepPlace:
         """Return loss and correct predictions of w [P, n] on the validation samples of the nodes `who`."""
         samples = self._samples
         return nn.evaluate(
-            self._model, w, lambda place: samples.take(samples.validation[place][:, who]), samples.n_val[who]
+            self._network, w, lambda place: samples.take(samples.validation[place][:, who]), samples.n_val[who]
         )
 
     def _test_all(self, number: int, present: Bool) -> tuple[F32, I64, I64]:
@@ -263,7 +265,7 @@ class LockstepPlace:
 
         def work(who: I64) -> None:
             loss[who], correct[who] = nn.evaluate(
-                self._model, self._w[:, who], lambda place: (x[:, place], labels[place]), counts[who]
+                self._network, self._w[:, who], lambda place: (x[:, place], labels[place]), counts[who]
             )
 
         self._by_chunk(np.nonzero(counts)[0], work)
@@ -453,7 +455,8 @@ class LockstepPlace:
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Name all that outlives a round."""
-        found = {"w": self._w, "velocity": self._velocity, "peers": self._peers, "seq": self._seq}
+        found: dict[str, Any] = {"w": self._w, "peers": self._peers, "seq": self._seq}
+        found |= {f"steps_{name}": array for name, array in self._steps.arrays().items()}
         found |= {f"rate_{item.name}": getattr(self._rate, item.name) for item in fields(LearningRate)}
         found |= {f"memory_{item.name}": getattr(self._memory, item.name) for item in fields(Memory)}
         found |= {"fifo_held": self._fifo.held}
@@ -476,7 +479,8 @@ class LockstepPlace:
         return self._rounds_done
 
     def _restore(self, stored: dict[str, np.ndarray]) -> None:
-        self._w, self._velocity = stored["w"], stored.get("velocity")
+        self._w = stored["w"]
+        self._steps = Steps(**{item.name: stored.get(f"steps_{item.name}") for item in fields(Steps)})
         self._peers, self._seq = stored["peers"], stored["seq"]
         self._rate = LearningRate(**{item.name: stored[f"rate_{item.name}"] for item in fields(LearningRate)})
         self._memory = Memory(**{item.name: stored.get(f"memory_{item.name}") for item in fields(Memory)})

@@ -536,7 +536,7 @@ def test_verified_weighs_by_its_own_validation(success_base: float) -> None:
         def loss(weights: np.ndarray) -> F32:
             flat = weights[:, None]
             count = np.array([len(held_out)])
-            found, _ = nn.evaluate(MODEL, flat, lambda place: (features[:, place], labels[place]), count)
+            found, _ = nn.evaluate(nn.Network(MODEL), flat, lambda place: (features[:, place], labels[place]), count)
             return F32(found[0])
 
         before = loss(w)

@@ -40,7 +40,7 @@ def test_gradient_is_that_of_the_float64_model(dims: tuple[int, ...], nodes: int
     flat = random.normal(size=(model.parameters, nodes)).astype(np.float32)
     x = random.random((dims[0], 6, nodes), np.float32)
     labels = random.integers(0, dims[-1], (6, nodes))
-    loss, gradient = nn.gradient(model, flat, x, labels)
+    loss, gradient = nn.gradient(nn.Network(model), flat, x, labels)
     for node in range(nodes):
         expected_loss, expected = reference(dims, flat[:, node], x[:, :, node].T, labels[:, node])
         assert loss[node] == pytest.approx(expected_loss, rel=1e-5)
@@ -53,8 +53,8 @@ def test_a_node_is_not_touched_by_the_others_beside_it() -> None:
     flat = random.normal(size=(model.parameters, 200)).astype(np.float32)
     x = random.random((20, 5, 200), np.float32)
     labels = random.integers(0, 4, (5, 200))
-    loss, gradient = nn.gradient(model, flat, x, labels)
-    alone, alone_gradient = nn.gradient(model, flat[:, 77:78], x[:, :, 77:78], labels[:, 77:78])
+    loss, gradient = nn.gradient(nn.Network(model), flat, x, labels)
+    alone, alone_gradient = nn.gradient(nn.Network(model), flat[:, 77:78], x[:, :, 77:78], labels[:, 77:78])
     assert loss[77] == alone[0]
     np.testing.assert_array_equal(gradient[:, 77], alone_gradient[:, 0])
 
@@ -62,7 +62,7 @@ def test_a_node_is_not_touched_by_the_others_beside_it() -> None:
 def test_forward_sums_from_the_bias_in_order_of_inputs() -> None:
     model = nn.Model.dense((3, 1))
     flat = np.array([HUGE, TINY, -HUGE, TINY], np.float32)[:, None]  # three weights, then the bias
-    logits = nn.forward(model, flat, np.ones((3, 1, 1), np.float32))[-1]
+    logits = nn.forward(nn.Network(model), flat, np.ones((3, 1, 1), np.float32))
     # ((1 + 2^25) + 1) - 2^25: both ones are lost. Any other order keeps at least one.
     assert logits[0, 0, 0] == 0
 
@@ -73,20 +73,12 @@ def test_gradient_sums_in_order_of_samples() -> None:
     flat = np.zeros((model.parameters, 1), np.float32)
     x = np.array([[[HUGE], [TINY], [HUGE]]], np.float32)
     labels = np.array([[0], [0], [1]])
-    _, gradient = nn.gradient(model, flat, x, labels)
+    _, gradient = nn.gradient(nn.Network(model), flat, x, labels)
     third = np.float32(1) / np.float32(3)
     step = np.float32(0.5) * third
     expected = (-step * HUGE + -step * TINY) + step * HUGE
     assert gradient[0, 0] == expected == 0
     assert float(-step) * float(TINY) != 0
-
-
-def test_update_with_momentum_and_decay_by_hand() -> None:
-    flat, velocity = np.array([[2.0]], np.float32), np.array([[4.0]], np.float32)
-    half = np.float32(0.5)
-    nn.update(flat, velocity, np.array([[1.0]], np.float32), np.array([0.25], np.float32), half, half)
-    # g = 1 + 0.5 * 2 = 2; v = 0.5 * 4 + 2 = 4; w = 2 - 0.25 * 4
-    assert (velocity[0, 0], flat[0, 0]) == (4.0, 1.0)
 
 
 def test_evaluate_counts_only_a_nodes_own_samples() -> None:
@@ -97,7 +89,7 @@ def test_evaluate_counts_only_a_nodes_own_samples() -> None:
     def batches(place: slice) -> tuple[np.ndarray, np.ndarray]:
         return np.ones((1, place.stop - place.start, 1), np.float32), labels[place][:, None]
 
-    loss, correct = nn.evaluate(model, flat, batches, np.array([4, 2, 0]))
+    loss, correct = nn.evaluate(nn.Network(model), flat, batches, np.array([4, 2, 0]))
     right, wrong = np.log1p(np.exp(-1.0)), np.log1p(np.exp(1.0))
     assert correct.tolist() == [3, 1, 0]
     np.testing.assert_allclose(loss, [(3 * right + wrong) / 4, (right + wrong) / 2, 0], rtol=1e-6)

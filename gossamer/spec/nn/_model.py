@@ -169,6 +169,12 @@ class Model:
         return tuple(found)
 
     @cached_property
+    def dropout_sizes(self) -> dict[int, int]:
+        """Return layer -> numbers of its output, of the DROPOUT layers."""
+        kinds = enumerate(layer.kind for layer in self.layers)
+        return {number: self.shapes[number].numbers for number, kind in kinds if kind is LayerKind.DROPOUT}
+
+    @cached_property
     def classes(self) -> int:
         """Count the logits."""
         return self.shapes[-1].numbers
@@ -238,6 +244,12 @@ class Model:
         """Return the values of the frozen layers, or of the others, from those of all parameters."""
         pieces = [values[block.at : block.at + block.size] for block in self.blocks if block.frozen is frozen]
         return np.concatenate([np.zeros(0, np.float32), *pieces])
+
+    def start(self, seed: int, init: Init, given: F32) -> tuple[F32, F32]:
+        """Return the common initial parameters [P] and the frozen ones [Q]; `given` is what the image holds."""
+        if init is Init.GIVEN:
+            return self.part(given, False), self.part(given, True)
+        return self.part(self.initial(seed, init), False), given
 
     def given(self, init: Init) -> int:
         """Count the parameters that an image holds (SPEC.md 11)."""

@@ -1,4 +1,4 @@
-"""Train and evaluate multi-layer perceptrons, many nodes at once, in the exact order of SPEC.md 3.
+"""Train and evaluate a model, many nodes at once, in the exact order of SPEC.md 3.
 
 Every array ends with the node axis, so one numpy operation serves all nodes; the loops run over inputs, outputs or
 samples, in the order that the specification fixes for each sum.
@@ -8,69 +8,117 @@ Shapes: N nodes, P parameters, B samples, d features, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gossamer.spec import fmath
-from gossamer.spec.nn._model import Model
-
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
-
-_SCRATCH_FLOATS = 1 << 16  # one temporary of this size stays in a core's second-level cache
+from gossamer.spec import fmath, rng
+from gossamer.spec.constants import LayerKind, Stream
+from gossamer.spec.nn import _layers as run
+from gossamer.spec.nn._blocks import F32, I64, Bool, blocks, ordered_sum
+from gossamer.spec.nn._layers import Normal
+from gossamer.spec.nn._model import Block, Layer, Model, Shape
 
 
-def _views(model: Model, flat: F32) -> list[tuple[F32, F32]]:
-    """View flat [P, N] as (W [out, in, N], b [out, N]) a layer; no copy."""
-    found = []
-    for block in model.trainable:
-        edge = block.at + block.weights
-        weights = flat[block.at : edge].reshape(block.outputs, block.inputs, -1)
-        found.append((weights, flat[edge : block.at + block.size]))
-    return found
+def _none() -> F32:
+    return np.zeros(0, np.float32)
 
 
-def _blocks(length: int, floats_each: int) -> Iterator[slice]:
-    """Cut an axis so that a block of it stays in cache."""
-    step = max(1, _SCRATCH_FLOATS // max(1, floats_each))
-    for start in range(0, length, step):
-        yield slice(start, min(start + step, length))
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Hold a model and the values of its frozen parameters, which all nodes share."""
+
+    model: Model
+    frozen: F32 = field(default_factory=_none)
+
+    def parameters(self, flat: F32) -> dict[int, tuple[F32, F32]]:
+        """View flat [P, N], and the frozen values, as layer -> (W [O, k_y, k_x, I, N], b [O, N]); no copy."""
+        found = {block.layer: _view(block, self.frozen[:, None]) for block in self.model.frozen}
+        return found | {block.layer: _view(block, flat) for block in self.model.trainable}
 
 
-def _add_products(total: F32, terms: Iterator[tuple[F32, F32]]) -> None:
-    """Add a * b to `total`, term by term, each product and each sum rounded."""
-    scratch = np.empty_like(total)
-    for a, b in terms:
-        np.multiply(a, b, out=scratch)
-        np.add(total, scratch, out=total)
+def _view(block: Block, flat: F32) -> tuple[F32, F32]:
+    edge = block.at + block.weights
+    weights = flat[block.at : edge].reshape(block.outputs, *block.kernel, block.inputs, -1)
+    return weights, flat[edge : block.at + block.size]
 
 
-def _dense(weights: F32, bias: F32, x: F32) -> F32:
-    """Return z [out, B, N] of x [in, B, N or 1] (SPEC.md 3.4)."""
-    fan_out, fan_in, nodes = weights.shape
-    samples = x.shape[1]
-    z = np.empty((fan_out, samples, nodes), np.float32)
-    z[:] = bias[:, None, :]
-    for rows in _blocks(fan_out, samples * nodes):
-        _add_products(z[rows], ((weights[rows, i, None, :], x[None, i]) for i in range(fan_in)))
-    return z
+@dataclass(frozen=True)
+class Dropout:
+    """Draw what is dropped in one step (SPEC.md 3.4); `nodes` [N] are ids."""
+
+    seed: int
+    round: int
+    step: int
+    nodes: I64
+
+    def dropped(self, model: Model, layer: int, samples: int) -> Bool:
+        """Return the numbers of the layer's output that are dropped, [H, W, C, B, N]."""
+        sizes = model.dropout_sizes
+        before = sum(size for number, size in sizes.items() if number < layer)
+        shape = model.shapes[layer]
+        sample = (self.step * samples + np.arange(samples)) * sum(sizes.values())
+        index = before + np.arange(shape.numbers).reshape(*shape, 1, 1) + sample[:, None]
+        draws = rng.draws(self.seed, Stream.DROPOUT, self.round, self.nodes, index)
+        dropped: Bool = rng.chance(draws, model.layers[layer].rate24)
+        return dropped
 
 
-def _relu(z: F32) -> F32:
-    return np.where(z > 0, z, np.float32(0))
+@dataclass
+class _Pass:
+    """Hold what a pass forth leaves for the pass back, by layer."""
+
+    values: list[F32]  # the input, then each layer's output
+    best: dict[int, I64] = field(default_factory=dict)
+    normal: dict[int, Normal] = field(default_factory=dict)
+    dropped: dict[int, Bool] = field(default_factory=dict)
 
 
-def forward(model: Model, flat: F32, x: F32) -> list[F32]:
-    """Return the input of every layer and, last, the logits [C, B, N]; x is [d, B, N or 1]."""
-    layers = _views(model, flat)
-    values = [x]
-    for number, (weights, bias) in enumerate(layers):
-        z = _dense(weights, bias, values[-1])
-        values.append(z if number == len(layers) - 1 else _relu(z))
-    return values
+def _forth(network: Network, parameters: dict[int, tuple[F32, F32]], x: F32, dropout: Dropout | None) -> _Pass:
+    model = network.model
+    done = _Pass([x.reshape(*model.input, *x.shape[1:])])
+    for number, layer in enumerate(model.layers):
+        z = _output(done, number, layer, parameters.get(number), model, dropout)
+        done.values.append(run.relu(z) if layer.relu else z)
+    return done
+
+
+def _output(
+    done: _Pass, number: int, layer: Layer, own: tuple[F32, F32] | None, model: Model, dropout: Dropout | None
+) -> F32:
+    """Return a layer's output before relu, [H, W, C, B, N]."""
+    x = done.values[number]
+    match layer.kind, own:
+        case LayerKind.DENSE, (weights, bias):
+            z = run.dense(weights[:, 0, 0], bias, _flat(x))
+            return z.reshape(1, 1, *z.shape)
+        case LayerKind.CONV, (weights, bias):
+            return run.conv(layer, weights, bias, x)
+        case LayerKind.NORM, (weights, bias):
+            done.normal[number] = run.normalize(layer, x)
+            return run.norm(done.normal[number], weights[:, 0, 0, 0], bias)
+        case LayerKind.POOL_MAX, _:
+            z, done.best[number] = run.pool_max(layer, x)
+            return z
+        case LayerKind.POOL_AVERAGE, _:
+            return run.pool_average(layer, x)
+        case LayerKind.ADD, _:
+            return x + done.values[layer.source + 1]
+        case LayerKind.DROPOUT, _ if dropout is not None:
+            done.dropped[number] = dropout.dropped(model, number, x.shape[3])
+            return run.drop(layer, x, done.dropped[number])
+        case _:  # FLATTEN, and DROPOUT outside of training
+            return x.reshape(*model.shapes[number + 1], *x.shape[3:])
+
+
+def _flat(value: F32) -> F32:
+    return value.reshape(-1, *value.shape[3:])
+
+
+def forward(network: Network, flat: F32, x: F32) -> F32:
+    """Return the logits [C, B, N] outside of training; x is [d, B, N or 1]."""
+    return _flat(_forth(network, network.parameters(flat), x, None).values[-1])
 
 
 def softmax_loss(logits: F32, labels: I64) -> tuple[F32, I64, F32, F32]:
@@ -93,57 +141,82 @@ def softmax_loss(logits: F32, labels: I64) -> tuple[F32, I64, F32, F32]:
     return fmath.log(total) - (chosen - top), best, exps, total
 
 
-def gradient(model: Model, flat: F32, x: F32, labels: I64) -> tuple[F32, F32]:
+def gradient(network: Network, flat: F32, x: F32, labels: I64, dropout: Dropout | None = None) -> tuple[F32, F32]:
     """Return the batch's loss [N] and gradient [P, N] (SPEC.md 3.5, 3.6); x is [d, B, N], labels [B, N]."""
-    samples = x.shape[1]
-    values = forward(model, flat, x)
-    losses, _, exps, total = softmax_loss(values[-1], labels)
+    model, samples = network.model, x.shape[1]
+    parameters = network.parameters(flat)
+    done = _forth(network, parameters, x, dropout)
+    losses, _, exps, total = softmax_loss(_flat(done.values[-1]), labels)
     loss = ordered_sum(losses) / np.float32(samples)
 
-    dz = exps / total
-    is_label = np.arange(len(dz))[:, None, None] == labels
-    dz = np.where(is_label, dz - np.float32(1), dz) * (np.float32(1) / np.float32(samples))
+    d = exps / total
+    is_label = np.arange(len(d))[:, None, None] == labels
+    d = np.where(is_label, d - np.float32(1), d) * (np.float32(1) / np.float32(samples))
 
     result = np.zeros_like(flat)
-    layers, gradients = _views(model, flat), _views(model, result)
-    for number in reversed(range(len(layers))):
-        (weights, _), (g_weights, g_bias), inputs = layers[number], gradients[number], values[number]
-        fan_out, fan_in, nodes = weights.shape
-        for columns in _blocks(fan_in, fan_out * nodes):
-            block = np.zeros((fan_out, columns.stop - columns.start, nodes), np.float32)
-            _add_products(block, ((dz[:, None, s], inputs[None, columns, s]) for s in range(samples)))
-            g_weights[:, columns] = block
-        for s in range(samples):
-            g_bias += dz[:, s]
-        if number:
-            dx = np.zeros_like(inputs)
-            for rows in _blocks(fan_in, samples * nodes):
-                _add_products(dx[rows], ((weights[o, rows, None, :], dz[None, o]) for o in range(fan_out)))
-            dz = np.where(inputs > 0, dx, np.float32(0))
+    targets = {block.layer: _view(block, result) for block in model.trainable}
+    _back(model, parameters, targets, done, d.reshape(done.values[-1].shape))
     return loss, result
 
 
-def update(flat: F32, velocity: F32 | None, g: F32, lr: F32, momentum: np.float32, weight_decay: np.float32) -> None:
-    """Take one SGD step in place (SPEC.md 3.7); lr is [N], `velocity` is None exactly when momentum is 0."""
-    if weight_decay:
-        g = g + weight_decay * flat
-    if velocity is not None:
-        velocity[:] = momentum * velocity + g
-        g = velocity
-    flat -= lr * g
+def _back(
+    model: Model,
+    parameters: dict[int, tuple[F32, F32]],
+    targets: dict[int, tuple[F32, F32]],
+    done: _Pass,
+    by_logits: F32,
+) -> None:
+    """Fill the gradients by the parameters from that by the logits (SPEC.md 3.6)."""
+    last, lowest = len(model.layers) - 1, min(targets)
+    by_output: dict[int, F32] = {last: by_logits}
+    for number in range(last, lowest - 1, -1):
+        layer, x, y = model.layers[number], done.values[number], done.values[number + 1]
+        dz = by_output.pop(number)
+        if layer.relu:
+            dz = np.where(y > 0, dz, np.float32(0))
+        if number in targets:
+            _by_parameters(layer, dz, x, targets[number], done.normal.get(number))
+        for below in {number - 1, layer.source} if layer.kind is LayerKind.ADD else {number - 1}:
+            if below < lowest:
+                continue  # nothing there is trained
+            dx = _by_input(layer, dz, Shape(*x.shape[:3]), parameters.get(number), done, number)
+            by_output[below] = by_output[below] + dx if below in by_output else dx
 
 
-def ordered_sum(terms: F32) -> F32:
-    """Sum along the first axis, in order, from +0."""
-    total: F32 = np.add.accumulate(terms, axis=0, dtype=np.float32)[-1]
-    return np.float32(0) + total
+def _by_parameters(layer: Layer, dz: F32, x: F32, target: tuple[F32, F32], normal: Normal | None) -> None:
+    g_weights, g_bias = target
+    if layer.kind is LayerKind.DENSE:
+        run.dense_parameters(_flat(dz), _flat(x), g_weights[:, 0, 0], g_bias)
+    elif layer.kind is LayerKind.CONV:
+        run.conv_parameters(layer, dz, x, g_weights, g_bias)
+    elif normal is not None:
+        run.norm_parameters(normal, dz, g_weights[:, 0, 0, 0], g_bias)
+
+
+def _by_input(layer: Layer, dz: F32, size: Shape, own: tuple[F32, F32] | None, done: _Pass, number: int) -> F32:
+    match layer.kind, own:
+        case LayerKind.DENSE, (weights, _):
+            dx = run.dense_input(weights[:, 0, 0], _flat(dz))
+            return dx.reshape(*size, *dx.shape[1:])
+        case LayerKind.CONV, (weights, _):
+            return run.conv_input(layer, weights, dz, size)
+        case LayerKind.NORM, (weights, _):
+            return run.norm_input(layer, done.normal[number], weights[:, 0, 0, 0], dz)
+        case LayerKind.POOL_MAX, _:
+            return run.pool_max_input(layer, dz, done.best[number], size)
+        case LayerKind.POOL_AVERAGE, _:
+            return run.pool_average_input(layer, dz, size)
+        case LayerKind.DROPOUT, _ if number in done.dropped:
+            return run.drop(layer, dz, done.dropped[number])
+        case _:  # ADD, FLATTEN
+            return dz.reshape(*size, *dz.shape[3:])
 
 
 Batches = Callable[[slice], tuple[F32, I64]]
 """Give features [d, b, N or 1] and labels [b, N or 1] of a slice of the samples."""
 
 
-def evaluate(model: Model, flat: F32, batches: Batches, counts: I64) -> tuple[F32, I64]:
+def evaluate(network: Network, flat: F32, batches: Batches, counts: I64) -> tuple[F32, I64]:
     """Return the mean loss [N] and the correct predictions [N] over each node's first counts[N] samples (SPEC.md 4.3).
 
     Nodes with fewer samples than the longest get padding from `batches`; it has no part in the result.
@@ -151,9 +224,9 @@ def evaluate(model: Model, flat: F32, batches: Batches, counts: I64) -> tuple[F3
     nodes = flat.shape[1]
     loss, correct = np.zeros(nodes, np.float32), np.zeros(nodes, np.int64)
     longest = int(counts.max(initial=0))
-    for place in _blocks(longest, max(size.numbers for size in model.shapes[1:]) * nodes):
+    for place in blocks(longest, max(size.numbers for size in network.model.shapes[1:]) * nodes):
         x, labels = batches(place)
-        losses, best, _, _ = softmax_loss(forward(model, flat, x)[-1], labels)
+        losses, best, _, _ = softmax_loss(forward(network, flat, x), labels)
         counted = np.arange(place.start, place.stop)[:, None] < counts
         correct += ((best == labels) & counted).sum(axis=0)
         for row, valid in zip(losses, counted, strict=True):
