@@ -44,7 +44,7 @@ class Splitter:
         return sorted(alive, key=lambda number: self.traffic[number] / max(1, self.buffers[number].room_bytes))
 
     def _greedy(self) -> frozenset[int]:
-        """Admit buffers while their sum fits at every call; then, if they cannot be packed, keep the dearest that can."""
+        """Admit buffers while their sum fits at every call; then, if they cannot be packed, keep the dearest."""
         room = {moment: self.limit for moment in range(len(self.moments))}
         inner: list[int] = []
         for number in self.order:
