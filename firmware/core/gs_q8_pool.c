@@ -1,10 +1,15 @@
 #include "gs_q8_pool.h"
 
-#include <string.h>
-
 #include "gs_q8.h"
 
-/* Channels that are summed side by side. */
+/* The loops below take the function of one block as a constant, which must be inlined to be fast. */
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
+/* Channels that are pooled side by side where there are as many; fewer go one by one. */
 #define BLOCK 32
 
 /* The part of a window that lies inside the image. */
@@ -13,124 +18,143 @@ typedef struct {
     int32_t rows;
     int32_t columns;
     int32_t row_step; /* elements from one row to the next */
+    int32_t count;    /* of pixels */
+    uint32_t inverse; /* of the count, or 0: see divide() */
 } window_t;
 
-typedef void window_fn(const gs_q8_pool_t *p, const window_t *window, int8_t *out);
+/* Pool one channel, or BLOCK of them, of a window, from `in` on. */
+typedef int8_t channel_fn(const gs_q8_pool_t *p, const window_t *window, const int8_t *in);
+typedef void block_fn(const gs_q8_pool_t *p, const window_t *window, const int8_t *in, int8_t *out);
 
-static int32_t min_of(int32_t x, int32_t y)
+INLINE int32_t min_of(int32_t x, int32_t y)
 {
     return x < y ? x : y;
 }
 
-static int32_t max_of(int32_t x, int32_t y)
+INLINE int32_t max_of(int32_t x, int32_t y)
 {
     return x > y ? x : y;
 }
 
-static void each_window(const gs_q8_pool_t *p, const int8_t *in, int8_t *out, window_fn *f)
+INLINE void each_channel(const gs_q8_pool_t *p, const window_t *window, int8_t *out, channel_fn *one, block_fn *block)
 {
-    const int32_t row_step = p->in_columns * p->channels;
+    const int32_t channels = p->channels;
+    if (channels < BLOCK) {
+        for (int32_t c = 0; c < channels; ++c) {
+            out[c] = one(p, window, window->first + c);
+        }
+        return;
+    }
+    for (int32_t c = 0; c < channels; c += BLOCK) {
+        const int32_t first = min_of(c, channels - BLOCK); /* the last may do again what the one before did */
+        block(p, window, window->first + first, out + first);
+    }
+}
+
+/* The quotient of n = |sum| + count / 2 by count is n * M >> 24 with M = ceil(2^24 / count), if n * (M * count - 2^24) is
+   below 2^24: so it is while 129 * count * count <= 2^24, and n * M < 2^32 then. */
+#define COUNT_MAX 360
+
+INLINE void each_window(const gs_q8_pool_t *p, const int8_t *in, int8_t *out, channel_fn *one, block_fn *block)
+{
+    window_t window = {.row_step = p->in_columns * p->channels};
     for (int32_t image = 0; image < p->images; ++image) {
         for (int32_t row = 0; row < p->out_rows; ++row) {
             const int32_t top = row * p->stride_rows - p->pad_rows;
             const int32_t first_row = max_of(top, 0);
-            const int32_t rows = min_of(top + p->window_rows, p->in_rows) - first_row;
+            window.rows = min_of(top + p->window_rows, p->in_rows) - first_row;
             for (int32_t column = 0; column < p->out_columns; ++column) {
                 const int32_t left = column * p->stride_columns - p->pad_columns;
                 const int32_t first_column = max_of(left, 0);
-                const int32_t columns = min_of(left + p->window_columns, p->in_columns) - first_column;
-                const window_t window = {in + first_row * row_step + first_column * p->channels, rows, columns,
-                                         row_step};
-                f(p, &window, out);
+                window.columns = min_of(left + p->window_columns, p->in_columns) - first_column;
+                window.first = in + first_row * window.row_step + first_column * p->channels;
+                if (window.count != window.rows * window.columns) {
+                    const uint32_t count = (uint32_t)(window.rows * window.columns);
+                    window.count = (int32_t)count;
+                    window.inverse = count <= COUNT_MAX ? ((1u << 24) + count - 1) / count : 0;
+                }
+                each_channel(p, &window, out, one, block);
                 out += p->channels;
             }
         }
-        in += p->in_rows * row_step;
+        in += p->in_rows * window.row_step;
     }
 }
 
-/* Sums of the same channels over a window, `size` of them. */
-static void sum_window(const window_t *window, int32_t channels, int32_t first, int32_t size, int32_t sums[BLOCK])
+/* round(sum / count), halves away from zero. */
+INLINE int32_t divide(const window_t *window, int32_t sum)
 {
-    for (int32_t c = 0; c < size; ++c) {
-        sums[c] = 0;
+    const uint32_t magnitude = (uint32_t)(sum < 0 ? -sum : sum) + (uint32_t)(window->count / 2);
+    const uint32_t quotient =
+        window->inverse > 0 ? magnitude * window->inverse >> 24 : magnitude / (uint32_t)window->count;
+    return sum < 0 ? -(int32_t)quotient : (int32_t)quotient;
+}
+
+INLINE int8_t average_one(const gs_q8_pool_t *p, const window_t *window, const int8_t *in)
+{
+    int32_t sum = 0;
+    for (int32_t row = 0; row < window->rows; ++row, in += window->row_step) {
+        const int8_t *pixel = in;
+        for (int32_t column = 0; column < window->columns; ++column, pixel += p->channels) {
+            sum += *pixel;
+        }
     }
-    for (int32_t row = 0; row < window->rows; ++row) {
-        const int8_t *in = window->first + row * window->row_step + first;
-        for (int32_t column = 0; column < window->columns; ++column) {
-            for (int32_t c = 0; c < size; ++c) {
-                sums[c] += in[c];
+    return (int8_t)gs_q8_clamp(divide(window, sum), p->least, p->greatest);
+}
+
+INLINE void average_block(const gs_q8_pool_t *p, const window_t *window, const int8_t *in, int8_t *out)
+{
+    int32_t sums[BLOCK] = {0};
+    for (int32_t row = 0; row < window->rows; ++row, in += window->row_step) {
+        const int8_t *pixel = in;
+        for (int32_t column = 0; column < window->columns; ++column, pixel += p->channels) {
+            for (int32_t c = 0; c < BLOCK; ++c) {
+                sums[c] += pixel[c];
             }
-            in += channels;
         }
+    }
+    for (int32_t c = 0; c < BLOCK; ++c) {
+        out[c] = (int8_t)gs_q8_clamp(divide(window, sums[c]), p->least, p->greatest);
     }
 }
 
-/* round(sum / count), halves away from zero. With M = ceil(2^24 / count) the quotient of n = |sum| + count / 2 is
-   n * M >> 24, if n * (M * count - 2^24) < 2^24: so it is while 129 * count * count <= 2^24, and n * M < 2^32 then. */
-#define COUNT_MAX 360
-
-static void divide(int32_t *sums, int32_t size, int32_t count)
+INLINE int8_t max_one(const gs_q8_pool_t *p, const window_t *window, const int8_t *in)
 {
-    if (count > COUNT_MAX) {
-        for (int32_t c = 0; c < size; ++c) {
-            sums[c] = (sums[c] + (sums[c] < 0 ? -(count / 2) : count / 2)) / count;
+    int32_t best = p->least;
+    for (int32_t row = 0; row < window->rows; ++row, in += window->row_step) {
+        const int8_t *pixel = in;
+        for (int32_t column = 0; column < window->columns; ++column, pixel += p->channels) {
+            best = max_of(best, *pixel);
         }
-        return;
     }
-    const uint32_t inverse = ((1u << 24) + (uint32_t)count - 1) / (uint32_t)count;
-    for (int32_t c = 0; c < size; ++c) {
-        const uint32_t magnitude = (uint32_t)(sums[c] < 0 ? -sums[c] : sums[c]) + (uint32_t)(count / 2);
-        const int32_t quotient = (int32_t)(magnitude * inverse >> 24);
-        sums[c] = sums[c] < 0 ? -quotient : quotient;
-    }
+    return (int8_t)min_of(best, p->greatest);
 }
 
-static void average_window(const gs_q8_pool_t *p, const window_t *window, int8_t *out)
+INLINE void max_block(const gs_q8_pool_t *p, const window_t *window, const int8_t *in, int8_t *out)
 {
-    int32_t sums[BLOCK];
-    for (int32_t first = 0; first < p->channels; first += BLOCK) {
-        const int32_t size = min_of(p->channels - first, BLOCK);
-        sum_window(window, p->channels, first, size, sums);
-        divide(sums, size, window->rows * window->columns);
-        for (int32_t c = 0; c < size; ++c) {
-            out[first + c] = (int8_t)gs_q8_clamp(sums[c], p->least, p->greatest);
+    int8_t best[BLOCK];
+    for (int32_t c = 0; c < BLOCK; ++c) {
+        best[c] = (int8_t)p->least;
+    }
+    for (int32_t row = 0; row < window->rows; ++row, in += window->row_step) {
+        const int8_t *pixel = in;
+        for (int32_t column = 0; column < window->columns; ++column, pixel += p->channels) {
+            for (int32_t c = 0; c < BLOCK; ++c) {
+                best[c] = pixel[c] > best[c] ? pixel[c] : best[c];
+            }
         }
     }
-}
-
-/* Raise each out[c] to in[c]. */
-static void raise(int8_t *restrict out, const int8_t *restrict in, int32_t size)
-{
-    for (int32_t c = 0; c < size; ++c) {
-        out[c] = in[c] > out[c] ? in[c] : out[c];
-    }
-}
-
-static void max_window(const gs_q8_pool_t *p, const window_t *window, int8_t *out)
-{
-    const int32_t channels = p->channels;
-    memset(out, p->least, (size_t)channels);
-    for (int32_t row = 0; row < window->rows; ++row) {
-        const int8_t *in = window->first + row * window->row_step;
-        for (int32_t column = 0; column < window->columns; ++column) {
-            raise(out, in, channels);
-            in += channels;
-        }
-    }
-    if (p->greatest < 127) {
-        for (int32_t c = 0; c < channels; ++c) {
-            out[c] = out[c] > p->greatest ? (int8_t)p->greatest : out[c];
-        }
+    for (int32_t c = 0; c < BLOCK; ++c) {
+        out[c] = best[c] < p->greatest ? best[c] : (int8_t)p->greatest;
     }
 }
 
 void gs_q8_average_pool(const gs_q8_pool_t *p, const int8_t *in, int8_t *out)
 {
-    each_window(p, in, out, average_window);
+    each_window(p, in, out, average_one, average_block);
 }
 
 void gs_q8_max_pool(const gs_q8_pool_t *p, const int8_t *in, int8_t *out)
 {
-    each_window(p, in, out, max_window);
+    each_window(p, in, out, max_one, max_block);
 }

@@ -97,8 +97,26 @@ void gs_q8_reduce(const gs_q8_reduce_t *p, const int8_t *in, int8_t *out)
     }
 }
 
+/* The first place of the greatest in a run. */
+static uint32_t first_best_of_run(const int8_t *in, uint32_t count, int8_t flip)
+{
+    int8_t best = -128;
+    for (uint32_t i = 0; i < count; ++i) {
+        const int8_t value = (int8_t)(in[i] ^ flip);
+        best = value > best ? value : best;
+    }
+    uint32_t place = 0;
+    while ((in[place] ^ flip) != best) {
+        ++place;
+    }
+    return place;
+}
+
 static uint32_t first_best(const gs_q8_arg_t *p, const int8_t *in)
 {
+    if (p->run == 1) {
+        return first_best_of_run(in, p->count, (int8_t)p->flip);
+    }
     uint32_t best = 0;
     for (uint32_t i = 1; i < p->count; ++i) {
         if ((in[i * p->run] ^ p->flip) > (in[best * p->run] ^ p->flip)) {
