@@ -21,7 +21,6 @@ from gossamer.job import Job
 from gossamer.place import Row
 from gossamer.spec import local, nn
 from gossamer.spec.constants import METRIC_WORDS, SERVER, FeatureType, PolicyKind, Score, Success, Unit
-from gossamer.spec.image import parse_image
 from gossamer.spec.lr import LearningRate
 from gossamer.spec.merge import Arrivals, Fifo, Wave, merge, server_average, verified_weight
 from gossamer.spec.nn import F32, I64, Bool, Dropout, Network
@@ -108,7 +107,7 @@ class LockstepPlace:
         self._plan = job.plan
         self._state = StateFile(run_dir / "state" / "numpy.npz")
         self._model = settings.model
-        self._initial, frozen = self._model.start(settings.seed, settings.init, parse_image(job.image).given)
+        self._initial, frozen = self._model.start(settings.seed, settings.init, job.given)
         self._network = Network(self._model, frozen)
         unit = settings.unit if settings.policy is PolicyKind.GIST else Unit.PARAMETER
         self._units = Units(self._model, unit)

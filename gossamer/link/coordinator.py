@@ -30,7 +30,7 @@ from gossamer.spec.constants import (
     MessageType,
     PolicyKind,
 )
-from gossamer.spec.image import parse_image, shard_bytes
+from gossamer.spec.image import shard_bytes
 from gossamer.spec.messages import Ack, Done, Hello, Metrics, Peers, Provision, Welcome
 from gossamer.spec.settings import Settings
 
@@ -61,7 +61,7 @@ class Coordinator:
         self._dialogue = Dialogue(settings, transport, key, patience or Patience(), clock_s)
         self._told: list[NDArray[np.uint16] | None] = [None] * settings.nodes
         self._server = Server(settings, self._dialogue.key) if settings.policy is PolicyKind.FEDAVG else None
-        self._crcs = [_initial_crcs(settings, job.image)] * settings.nodes
+        self._crcs = [_initial_crcs(settings, job.given)] * settings.nodes
         self.arena_bytes = 0
 
     @property
@@ -224,7 +224,7 @@ class Coordinator:
             self._dialogue.tell(node, MessageType.STOP)
 
 
-def _initial_crcs(settings: Settings, image: bytes) -> Crcs:
+def _initial_crcs(settings: Settings, given: NDArray[np.float32]) -> Crcs:
     model = settings.model
-    initial, _ = model.start(settings.seed, settings.init, parse_image(image).given)
+    initial, _ = model.start(settings.seed, settings.init, given)
     return zlib.crc32(initial.tobytes()), [zlib.crc32(initial[place].tobytes()) for _, place in model.tensors]

@@ -193,11 +193,11 @@ def _counts(layer: Layer, size: Shape) -> F32:
 def pool_average(layer: Layer, x: F32) -> F32:
     """Return z [H', W', C, B, N]."""
     size = _shape_of(x)
-    total = np.zeros((*layer.output(size), *x.shape[3:]), np.float32)
+    z = np.zeros((*layer.output(size), *x.shape[3:]), np.float32)
     for tap in _taps(layer, size):
-        total[tap.outputs] += x[tap.inputs]
-    mean: F32 = total / _counts(layer, size)
-    return mean
+        z[tap.outputs] += x[tap.inputs]
+    z /= _counts(layer, size)
+    return z
 
 
 def pool_average_input(layer: Layer, dz: F32, size: Shape) -> F32:
