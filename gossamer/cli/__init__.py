@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 experiment_app = typer.Typer(help="Look at experiment files.", rich_markup_mode=None)
 app.add_typer(experiment_app, name="experiment")
+models_app = typer.Typer(help="Use the zoo of small int8 models.", rich_markup_mode=None)
+app.add_typer(models_app, name="models")
 
 ERROR_EXIT = 2
 PARTED_EXIT = 1
@@ -198,6 +200,47 @@ def size(experiment: ExperimentFile, set_: Overrides = None) -> None:
     from gossamer.cli._check import print_size
 
     print_size(experiment, set_ or [])
+
+
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="See `gossamer models list`.", show_default=False)]
+ModelFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write.")]
+
+
+@models_app.command("list")
+def list_() -> None:
+    """List the models."""
+    from gossamer.cli._models import list_models
+
+    list_models()
+
+
+@models_app.command()
+def train(name: ModelName, out: ModelFolder = Path("build")) -> None:
+    """Train a model again; needs TensorFlow."""
+    from gossamer.cli._models import train_model
+
+    train_model(name, out)
+
+
+@models_app.command()
+def quantize(name: ModelName, out: ModelFolder = Path("build")) -> None:
+    """Turn what `train` wrote into an int8 .tflite file; needs TensorFlow."""
+    from gossamer.cli._models import quantize_model
+
+    quantize_model(name, out)
+
+
+@models_app.command()
+def export(
+    name: ModelName,
+    out: ModelFolder = Path("generated"),
+    check_: Annotated[bool, typer.Option("--check", help="Compare the C with TensorFlow Lite Micro.")] = False,
+) -> None:
+    """Write a model as C."""
+    from gossamer.cli._models import export_zoo_model
+
+    if not export_zoo_model(name, out, check_):
+        raise typer.Exit(PARTED_EXIT)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -23,16 +23,16 @@ class ModelRequest:
     model: Path
     out: Path
     name: str
-    weight_bits: int
-    ram_limit: str | None
-    flash_limit: str | None
-    psram: bool
-    with_core: bool
-    plan: Path | None
-    data: Path | None
-    check: bool
-    layers: bool
-    samples: int
+    weight_bits: int = 8
+    ram_limit: str | None = None
+    flash_limit: str | None = None
+    psram: bool = False
+    with_core: bool = False
+    plan: Path | None = None
+    data: Path | None = None
+    check: bool = False
+    layers: bool = False
+    samples: int = 100
 
 
 def export_model(request: ModelRequest) -> bool:
