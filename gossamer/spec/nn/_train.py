@@ -121,6 +121,11 @@ def forward(network: Network, flat: F32, x: F32) -> F32:
     return _flat(_forth(network, network.parameters(flat), x, None).values[-1])
 
 
+def activations(network: Network, flat: F32, x: F32) -> list[F32]:
+    """Return the input and every layer's output [H, W, C, B, N] outside of training; x is [d, B, N or 1]."""
+    return _forth(network, network.parameters(flat), x, None).values
+
+
 def softmax_loss(logits: F32, labels: I64) -> tuple[F32, I64, F32, F32]:
     """Return loss [B, N], predicted class [B, N], exponentials [C, B, N] and their sum [B, N] (SPEC.md 3.5).
 
