@@ -83,11 +83,6 @@ def compare(runs: Sequence[Run]) -> list[Comparison]:
     return [_compare(runs[0], run) for run in runs[1:]]
 
 
-def tensor_name(index: int) -> str:
-    """Name a tensor by its place in `tensor_crcs`."""
-    return f"layer {index // 2 + 1} {('weights', 'bias')[index % 2]}"
-
-
 def mean(values: NDArray[np.float64]) -> float:
     """Return the mean of what is a number, else NaN."""
     known = values[~np.isnan(values)]
@@ -112,7 +107,7 @@ def _compare(first: Run, second: Run) -> Comparison:
         at = int(np.argmax(parted))
         node = int(np.argmax(differs[at]))
         which = tensors[at, node]
-        tensor = tensor_name(int(np.argmax(which))) if which.any() else "weights"
+        tensor = first.experiment.network.tensors[int(np.argmax(which))][0] if which.any() else "weights"
         parting = Parting(at, node, tensor, int(differs[at].sum()))
     return Comparison(first, second, keys, ~parted, parting, _differences(first, second, rounds))
 

@@ -284,7 +284,7 @@ def read_run(folder: Path) -> Run:
             crcs.append(row["tensor_crcs"])
         except (KeyError, TypeError) as error:
             raise RunError(f"no row of this version: {error}", f"{folder / _METRICS}:{number + 1}") from error
-    tensors = 2 * (len(experiment.model.layers) - 1)
+    tensors = len(experiment.network.tensors)
     try:
         columns = {name: _column(name, column).reshape(rounds, nodes) for name, column in values.items()}
         table = np.array(crcs, np.int64).reshape(rounds, nodes, tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from gossamer.experiment import Experiment
 from gossamer.job import Job
 from gossamer.spec.constants import FeatureType
 from gossamer.spec.image import build_image
+from gossamer.spec.nn import ordered_sum
 from models import partition
 from models.data import Dataset, load
 
@@ -48,15 +50,50 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Job:
         feature_offset=dataset.feature_offset,
     )
     test_x, test_y = dataset.x[test], dataset.y[test]
+    given = _given(experiment)
     return Job(
         experiment=experiment,
         config=config,
         plan=plan,
-        image=build_image(config, test_x, test_y),
+        image=build_image(config, test_x, test_y, given),
         shards=[(dataset.x[own], dataset.y[own]) for own in shards],
         test_x=test_x,
         test_y=test_y,
+        given=given,
     )
+
+
+def _given(experiment: Experiment) -> NDArray[np.float32]:
+    """Return the parameters that the image holds: of all layers if there is a file of weights, else of frozen ones."""
+    network = experiment.network
+    if experiment.model.weights is None:
+        return network.part(network.initial(experiment.experiment.seed, experiment.init), frozen=True)
+    try:
+        return load_weights(Path(experiment.model.weights), sum(block.size for block in network.blocks))
+    except ValueError as error:
+        mend = "give the weights.npy of a finished run of the same model with nothing frozen"
+        raise ExperimentError([Problem("", "model.weights", str(error), mend)]) from error
+
+
+def load_weights(path: Path, parameters: int) -> NDArray[np.float32]:
+    """Read parameters [P] from a .npy file of [P], or of [P, N] such as runs leave: then the mean over the nodes.
+
+    Raises: ValueError.
+    """
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'no .npy file'}") from error
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim not in (1, 2):
+        raise ValueError(f"{path} holds no float32 array of one or two dimensions")
+    if values.shape[0] != parameters or not values.size:
+        raise ValueError(f"{path} holds {values.shape[0]:,} parameters, the model has {parameters:,}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{path} holds a number that is not finite")
+    if values.ndim == 1:
+        return values.copy()
+    mean: NDArray[np.float32] = ordered_sum(values.T) / np.float32(values.shape[1])
+    return mean
 
 
 def _deal(experiment: Experiment, y: NDArray[np.uint8]) -> list[partition.Indices]:
@@ -75,7 +112,7 @@ def _deal(experiment: Experiment, y: NDArray[np.uint8]) -> list[partition.Indice
 
 def _misfits(experiment: Experiment, dataset: Dataset) -> Iterator[Problem]:
     """Yield every way in which data and experiment do not fit."""
-    data, nodes, layers = experiment.data, experiment.experiment.nodes, experiment.model.layers
+    data, nodes, network = experiment.data, experiment.experiment.nodes, experiment.network
     called = f"{dataset.name} has"
 
     def problem(key: str, what: str, mend: str | None = None) -> Problem:
@@ -84,11 +121,16 @@ def _misfits(experiment: Experiment, dataset: Dataset) -> Iterator[Problem]:
     yield from (problem("data.set", f"{dataset.name}: {what}", "mend the data set") for what in _damages(dataset))
 
     width = dataset.x.shape[1]
-    if layers[0] != width:
-        what = f"the first width is {layers[0]}, {called} {width} features"
+    shape = experiment.model.input
+    if shape is not None and network.input.numbers != width:
+        what = f"{network.input} is {network.input.numbers}, {called} {width} features"
+        yield problem("model.input", what, f"give a height, width and channels that make {width}")
+    if shape is None and network.input.numbers != width:
+        what = f"the first width is {network.input.numbers}, {called} {width} features"
         yield problem("model.layers", what, f"begin with {width}")
-    if layers[-1] != dataset.classes:
-        what = f"the last width is {layers[-1]}, {called} {dataset.classes} classes"
+    if network.classes != dataset.classes:
+        last = "the last width is" if shape is None else "the last layer's outputs are"
+        what = f"{last} {network.classes}, {called} {dataset.classes} classes"
         yield problem("model.layers", what, f"end with {dataset.classes}")
     if data.partition == "labels" and data.labels_per_node > dataset.classes:
         what = f"{data.labels_per_node} labels a node, but {called} {dataset.classes} classes"

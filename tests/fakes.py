@@ -64,7 +64,7 @@ class FakePlace:
 
     def _row(self, r: int, node: int) -> Row:
         experiment = self._experiment
-        tensors = [(r * 1000 + node * 10 + t) * 2654435761 % 2**32 for t in range(2 * len(experiment.model.layers) - 2)]
+        tensors = [(r * 1000 + node * 10 + t) * 2654435761 % 2**32 for t, _ in enumerate(experiment.network.tensors)]
         if self._differ is not None and r >= self._differ[0] and node == self._differ[1]:
             tensors[self._differ[2]] ^= 1
         away = (r, node) == (1, 0)

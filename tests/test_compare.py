@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gossamer.cli._compare import compare_runs, describe
-from gossamer.compare import compare, tensor_name
+from gossamer.compare import compare
 from gossamer.errors import RunError
 from gossamer.experiment import Experiment, load_experiment
 from gossamer.record import Recorder, read_run
@@ -91,10 +91,6 @@ def test_runs_of_another_shape_do_not_agree(tmp_path: Path, experiment: Experime
     assert not comparison.agrees and comparison.rounds == 0
     assert "not the same nodes and layers" in describe(comparison)[0]
     assert "not the same nodes and layers" in render(runs)
-
-
-def test_names_of_tensors() -> None:
-    assert [tensor_name(i) for i in range(4)] == ["layer 1 weights", "layer 1 bias", "layer 2 weights", "layer 2 bias"]
 
 
 def test_the_table_has_a_row_a_run(tmp_path: Path, experiment: Experiment, capsys: pytest.CaptureFixture[str]) -> None:

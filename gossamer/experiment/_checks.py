@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
+from gossamer.experiment._network import Finding, MisfitError, network
+from gossamer.experiment._section import Section
 from gossamer.experiment._sections import (
     PARTITION_OPTIONS,
     ChurnSection,
@@ -19,7 +21,6 @@ from gossamer.experiment._sections import (
     PolicySection,
     RegularTopology,
     ScheduleSection,
-    Section,
     SegmentedGossipPolicy,
     TopkPolicy,
     TopologySection,
@@ -28,21 +29,15 @@ from gossamer.experiment._sections import (
     WattsStrogatzTopology,
 )
 from gossamer.spec.constants import HEADER_BYTES, SEGMENT_HEADER_BYTES, TAG_BYTES
+from gossamer.spec.nn import Model
 
-Finding = tuple[tuple[str | int, ...], str, str | None]  # path of the key, what is wrong, the mend
-
-PARAMETERS_MAX: Final = 2**24
 _FRAGMENTS_MAX = 65535
+_DROPOUT_DRAWS_MAX = 2**32
 
 
 def exact(number: float) -> Fraction:
     """Return the decimal that was written, not its nearest double: 0.4 is 2/5."""
     return Fraction(str(number))
-
-
-def parameters(layers: tuple[int, ...]) -> int:
-    """Count the parameters of a perceptron."""
-    return sum((before + 1) * after for before, after in zip(layers, layers[1:], strict=False))
 
 
 def squarest(nodes: int) -> tuple[int, int]:
@@ -53,9 +48,16 @@ def squarest(nodes: int) -> tuple[int, int]:
 
 def check(sections: Mapping[str, Section]) -> Iterator[Finding]:
     """Yield what is wrong; a check whose sections are not all valid is passed over."""
+    parts: dict[str, Any] = dict(sections)
+    model, train = sections.get("model"), sections.get("train")
+    if isinstance(model, ModelSection) and isinstance(train, TrainSection):
+        try:
+            parts["network"] = network(model, train)
+        except MisfitError as error:
+            yield from error.findings
     for rule, needs in _RULES.items():
-        if all(name in sections for name in needs):
-            yield from rule(*(sections[name] for name in needs))
+        if all(name in parts for name in needs):
+            yield from rule(*(parts[name] for name in needs))
 
 
 def _data(data: DataSection) -> Iterator[Finding]:
@@ -76,11 +78,22 @@ def _partitions_with(key: str) -> str:
 
 
 def _model(model: ModelSection) -> Iterator[Finding]:
-    count = parameters(model.layers)
-    if count > PARAMETERS_MAX:
-        yield ("model", "layers"), f"make {count:,} parameters", f"allowed up to {PARAMETERS_MAX:,}"
-    if model.layers[-1] > 256:
-        yield ("model", "layers"), f"end in {model.layers[-1]} classes", "allowed up to 256: a label is a byte"
+    for key in sorted(set(model.unused()) & model.model_fields_set):
+        yield ("model", key), "has no use beside model.weights", "remove one of the two"
+
+
+def _train(train: TrainSection) -> Iterator[Finding]:
+    for key in sorted(set(train.unused()) & train.model_fields_set):
+        other = "sgd" if train.optimizer == "adam" else "adam"
+        mend = f"remove it, or choose '{other}'"
+        yield ("train", key), f"optimizer '{train.optimizer}' has no such option", mend
+
+
+def _dropout(network: Model, train: TrainSection) -> Iterator[Finding]:
+    draws = train.local_steps * train.batch * sum(network.dropout_sizes.values())
+    if draws > _DROPOUT_DRAWS_MAX:
+        what = f"{train.local_steps} steps of {train.batch} samples need {draws:,} draws of dropout a round"
+        yield ("train", "local_steps"), what, f"allowed up to {_DROPOUT_DRAWS_MAX:,}"
 
 
 def _rate(train: TrainSection, schedule: ScheduleSection) -> Iterator[Finding]:
@@ -88,8 +101,8 @@ def _rate(train: TrainSection, schedule: ScheduleSection) -> Iterator[Finding]:
         yield ("schedule", "floor"), f"is {schedule.floor:g}, above train.lr {train.lr:g}", "lower it"
 
 
-def _policy(policy: PolicySection, model: ModelSection, data: DataSection) -> Iterator[Finding]:
-    count = parameters(model.layers)
+def _policy(policy: PolicySection, network: Model, data: DataSection) -> Iterator[Finding]:
+    count = network.parameters
     if isinstance(policy, TopkPolicy) and policy.error_feedback:
         mend = "remove it: what was not sent waits in topk's own reference"
         yield ("policy", "error_feedback"), "does not apply to 'topk'", mend
@@ -146,11 +159,11 @@ def _listed(topology: FileTopology, nodes: int) -> Iterator[Finding]:
             yield ("topology", "links", number), f"there is no node {max(a, b)}", f"allowed 0 .. {nodes - 1}"
 
 
-def _link(link: LinkSection, model: ModelSection, policy: PolicySection) -> Iterator[Finding]:
+def _link(link: LinkSection, network: Model, policy: PolicySection) -> Iterator[Finding]:
     low, high = link.bandwidth_kbps
     if low > high:
         yield ("link", "bandwidth_kbps"), f"[{low}, {high}] runs backwards", "write the least first"
-    count = parameters(model.layers)
+    count = network.parameters
     message_bytes = SEGMENT_HEADER_BYTES + -(-count * policy.bits // 8) + -(-count // 8)
     room_bytes = link.mtu_bytes - HEADER_BYTES - (TAG_BYTES if link.auth else 0)
     if message_bytes > room_bytes * _FRAGMENTS_MAX:
@@ -170,9 +183,11 @@ def _churn(churn: ChurnSection, experiment: ExperimentSection) -> Iterator[Findi
 _RULES: Final[dict[Callable[..., Iterator[Finding]], tuple[str, ...]]] = {
     _data: ("data",),
     _model: ("model",),
+    _train: ("train",),
+    _dropout: ("network", "train"),
     _rate: ("train", "schedule"),
-    _policy: ("policy", "model", "data"),
+    _policy: ("policy", "network", "data"),
     _topology: ("topology", "experiment"),
-    _link: ("link", "model", "policy"),
+    _link: ("link", "network", "policy"),
     _churn: ("churn", "experiment"),
 }

@@ -13,15 +13,17 @@ from pydantic import TypeAdapter, ValidationError
 from gossamer.errors import ExperimentError, Problem
 from gossamer.experiment._checks import check, squarest
 from gossamer.experiment._explain import explain, explain_unknown
+from gossamer.experiment._layers import LayerSection
 from gossamer.experiment._links import read_links
 from gossamer.experiment._locate import line_of, locate
 from gossamer.experiment._model import Experiment
+from gossamer.experiment._section import Section
 from gossamer.experiment._sections import (
     PARTITION_OPTIONS,
     ExperimentSection,
     FileTopology,
+    ModelSection,
     PolicySection,
-    Section,
     TopologySection,
     TorusTopology,
 )
@@ -39,6 +41,13 @@ _TAGS = {"policy": "name", "topology": "kind"}
 _CHOICES: dict[str, dict[str, type[Section]]] = {
     section: {get_args(kind.model_fields[_TAGS[section]].annotation)[0]: kind for kind in get_args(get_args(union)[0])}
     for section, union in (("policy", PolicySection), ("topology", TopologySection))
+}
+
+_LAYER_KEYS: dict[str, list[str]] = {
+    get_args(kind.model_fields["kind"].annotation)[0]: [
+        field.alias or name for name, field in kind.model_fields.items()
+    ]
+    for kind in get_args(LayerSection)
 }
 
 
@@ -150,15 +159,20 @@ class _Loader:
                 continue  # pydantic also counts a list without its wrong elements
             if name in _TAGS and loc and loc[0] == tag:
                 loc = loc[1:]  # pydantic names the union's choice
+            loc, layer_kind = _without_choices(loc)
             key = (name, *loc)
             if detail["type"] == "extra_forbidden":
-                allowed = _keys(name, tag) if len(loc) == 1 else ["node", "from", "to"]
+                allowed = _keys(name, tag) if len(loc) == 1 else _LAYER_KEYS.get(layer_kind, ["node", "from", "to"])
                 self._note(*explain_unknown(key, allowed, _ALL_KEYS, "key"))
             else:
-                self._note(*explain(key, detail, _TAGS.get(name)))
+                self._note(*explain(key, detail, "kind" if name == "model" else _TAGS.get(name)))
 
     def _complete(self, sections: dict[str, Section]) -> dict[str, Section]:
         """Fill in what follows from other sections or files."""
+        model = sections.get("model")
+        if isinstance(model, ModelSection) and model.weights is not None:
+            file = (self._path.parent / model.weights).resolve()
+            sections = {**sections, "model": model.model_copy(update={"weights": str(file)})}
         head, topology = sections.get("experiment"), sections.get("topology")
         if self._problems or not isinstance(head, ExperimentSection):
             return sections
@@ -208,6 +222,14 @@ def _left_behind(section: str, key: str, value: Any, table: Mapping[str, Any]) -
         optional = {name for names in PARTITION_OPTIONS.values() for name in names}
         return [name for name in table if name in optional - PARTITION_OPTIONS[value]]
     return []
+
+
+def _without_choices(loc: Key) -> tuple[Key, str]:
+    """Leave out what pydantic calls the choices of unions; return also the kind of layer that the path leads into."""
+    plain = [part for part in loc if not str(part).startswith("<")]
+    if len(plain) > 2 and plain[0] == "layers" and plain[2] in _LAYER_KEYS:
+        return (*plain[:2], *plain[3:]), str(plain[2])
+    return tuple(plain), ""
 
 
 def _keys(section: str, tag: Any = None) -> list[str]:

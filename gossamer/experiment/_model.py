@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gossamer.experiment._dump import dump
+from gossamer.experiment._network import network
+from gossamer.experiment._section import Section
 from gossamer.experiment._sections import (
     ChurnSection,
     DataSection,
@@ -14,13 +16,13 @@ from gossamer.experiment._sections import (
     ModelSection,
     PolicySection,
     ScheduleSection,
-    Section,
     TopologySection,
     TrainSection,
 )
 from gossamer.experiment._words import config_words, fifo_bound
 from gossamer.spec import rng, topology
-from gossamer.spec.constants import PolicyKind
+from gossamer.spec.constants import Init, PolicyKind
+from gossamer.spec.nn import Model
 from gossamer.spec.plan import Absence, Plan, Topology
 
 _PARTS_SHOWN = 4
@@ -38,6 +40,16 @@ class Experiment(Section):
     topology: TopologySection
     link: LinkSection = LinkSection()
     churn: ChurnSection = ChurnSection()
+
+    @property
+    def network(self) -> Model:
+        """Return the model of SPEC.md 3."""
+        return network(self.model, self.train)
+
+    @property
+    def init(self) -> Init:
+        """Tell where the parameters come from."""
+        return Init.GIVEN if self.model.weights is not None else Init[self.model.init.upper()]
 
     def plan(self) -> Plan:
         """Return who is linked to whom in every round (SPEC.md 7)."""
@@ -77,9 +89,12 @@ class Experiment(Section):
 
     def values(self) -> dict[str, dict[str, Any]]:
         """Return section -> option -> value, without the options that do not apply."""
-        values = self.model_dump(by_alias=True, exclude={"data": set(self.data.unused())}, exclude_none=True)
+        unused = {name: set(section.unused()) for name, section in self if isinstance(section, Section)}
+        values = self.model_dump(by_alias=True, exclude=unused, exclude_none=True)
         for section, tag in (("policy", "name"), ("topology", "kind")):
             values[section] = {tag: values[section][tag], **values[section]}
+        layers = values["model"]["layers"]
+        values["model"]["layers"] = [{"kind": x["kind"], **x} if isinstance(x, dict) else x for x in layers]
         return values
 
     def dumps(self) -> str:

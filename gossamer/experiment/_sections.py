@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from gossamer.spec.constants import LAYERS_MAX, MILESTONES_MAX, MTU_MAX, MTU_MIN, NODE_ID_MAX
+from gossamer.experiment._layers import Layers, Trainable
+from gossamer.experiment._section import (
+    U32_MAX,
+    Beta,
+    Count,
+    Count16,
+    Ema,
+    Factor,
+    Fraction01,
+    NodeId,
+    NonNegative,
+    Positive,
+    Probability,
+    Real,
+    Section,
+)
+from gossamer.spec.constants import MILESTONES_MAX, MTU_MAX, MTU_MIN, NODE_ID_MAX
 
-U32_MAX = 2**32 - 1
 NODES_MAX = NODE_ID_MAX + 1
-
-
-def _binary32(x: float) -> float:
-    """Refuse what a node's float32 would turn into infinity or zero."""
-    try:
-        (rounded,) = struct.unpack("<f", struct.pack("<f", x))
-    except OverflowError:
-        rounded = math.inf
-    if math.isinf(rounded) or (rounded == 0) != (x == 0):
-        raise ValueError("does not fit a 32-bit float")
-    return x
-
-
-class Section(BaseModel):
-    """Refuse unknown keys and inexact types; never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
-
-
-Real = Annotated[float, AfterValidator(_binary32)]
-NonNegative = Annotated[Real, Field(ge=0)]
-Positive = Annotated[Real, Field(gt=0)]
-Factor = Annotated[Real, Field(ge=1)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Fraction01 = Annotated[float, Field(gt=0, le=1)]
-Ema = Annotated[Real, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1, le=U32_MAX)]
-Count16 = Annotated[int, Field(ge=1, le=65535)]
-NodeId = Annotated[int, Field(ge=0, le=NODE_ID_MAX)]
 Bits = Literal[32, 16, 8, 4, 2, 1]
 Fractions = Annotated[tuple[Fraction01, ...], Field(max_length=MILESTONES_MAX)]
 
@@ -80,10 +64,16 @@ PARTITION_OPTIONS: dict[str, frozenset[str]] = {
 
 
 class ModelSection(Section):
-    """[model]: layer widths, input first, classes last."""
+    """[model]: widths of dense layers, input first, classes last; or an input shape and a table for each layer."""
 
-    layers: Annotated[tuple[Count16, ...], Field(min_length=2, max_length=LAYERS_MAX + 1)]
+    input: tuple[Count16, Count16, Count16] | None = None  # height, width, channels
+    layers: Layers
     init: Literal["glorot", "he"] = "glorot"
+    weights: Annotated[str, Field(min_length=1)] | None = None  # a file of all parameters to start from
+
+    def unused(self) -> tuple[str, ...]:
+        """Name the options that have no meaning beside the others given."""
+        return ("init",) if self.weights is not None else ()
 
 
 class TrainSection(Section):
@@ -91,9 +81,18 @@ class TrainSection(Section):
 
     batch: Count16
     local_steps: Count16
+    optimizer: Literal["sgd", "adam"] = "sgd"
     lr: Positive
-    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.0  # sgd
+    beta1: Beta = 0.9  # adam; so the next two
+    beta2: Beta = 0.999
+    epsilon: Positive = 1e-8
     weight_decay: NonNegative = 0.0
+    trainable: Trainable = "all"  # "all", how many of the last layers with parameters, or the names of layers
+
+    def unused(self) -> tuple[str, ...]:
+        """Name the options that have no meaning beside the others given."""
+        return ("momentum",) if self.optimizer == "adam" else ("beta1", "beta2", "epsilon")
 
 
 class ScheduleSection(Section):

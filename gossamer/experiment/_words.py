@@ -6,7 +6,7 @@ import math
 import struct
 from typing import TYPE_CHECKING, Final
 
-from gossamer.experiment._checks import exact, parameters
+from gossamer.experiment._checks import exact
 from gossamer.experiment._sections import (
     DpsgdPolicy,
     EpidemicPolicy,
@@ -19,7 +19,6 @@ from gossamer.experiment._sections import (
 from gossamer.spec.constants import (
     CONFIG_WORDS,
     MILESTONES_MAX,
-    Init,
     LossReference,
     LrPolicy,
     Optimizer,
@@ -30,7 +29,6 @@ from gossamer.spec.constants import (
     Success,
     Unit,
 )
-from gossamer.spec.nn import Model
 
 if TYPE_CHECKING:
     from gossamer.experiment._model import Experiment
@@ -70,21 +68,21 @@ def config_words(
     feature_offset: float,
 ) -> Words:
     """Return exactly the keys of `CONFIG_WORDS`, in their order; reals are rounded to binary32."""
-    head, model, train, link = experiment.experiment, experiment.model, experiment.train, experiment.link
+    head, train, link, network = experiment.experiment, experiment.train, experiment.link, experiment.network
     policy = experiment.policy
     words: Words = {
         "seed_lo": head.seed & 0xFFFFFFFF,
         "seed_hi": head.seed >> 32,
         "nodes": head.nodes,
         "rounds": head.rounds,
-        **Model.dense(model.layers).words(),
-        "init": Init[model.init.upper()],
+        **network.words(),
+        "init": experiment.init,
         "batch": train.batch,
         "local_steps": train.local_steps,
-        "optimizer": Optimizer.SGD,
+        "optimizer": Optimizer[train.optimizer.upper()],
         "lr": train.lr,
-        "momentum": train.momentum,
-        **dict.fromkeys(("beta1", "beta2", "epsilon"), 0),
+        **{name: getattr(train, name) for name in ("momentum", "beta1", "beta2", "epsilon")},
+        **dict.fromkeys(train.unused(), 0),
         "weight_decay": train.weight_decay,
         "val_permille": int(exact(experiment.data.validation) * 1000),
         "eval_every": head.eval_every,
@@ -93,7 +91,7 @@ def config_words(
         "bits": policy.bits,
         "error_feedback": policy.error_feedback,
         **_NEUTRAL,
-        **_policy_words(policy, parameters(model.layers)),
+        **_policy_words(policy, network.parameters),
         "fifo": fifo_bound(policy, head.nodes, peers_max),
         "max_norm": policy.max_norm,
         "mtu": link.mtu_bytes,

@@ -36,12 +36,18 @@ def faults(size: Shape, layers: Sequence[Layer]) -> Iterator[Fault]:
         return
     shapes = [size]
     for number, layer in enumerate(layers):
-        found = [Fault(number, *fault) for fault in _of_layer(number, layer, shapes)]
+        found = list(faults_of_layer(number, layer, shapes))
         yield from found
         if found:
             return
         shapes.append(layer.output(shapes[-1]))
     yield from _of_model(Model(size, tuple(layers)))
+
+
+def faults_of_layer(number: int, layer: Layer, shapes: Sequence[Shape]) -> Iterator[Fault]:
+    """Yield what is wrong with a layer; `shapes` are that of the input and of the outputs of the layers before."""
+    for fault in _of_layer(number, layer, shapes):
+        yield Fault(number, *fault)
 
 
 _Wrong = tuple[str, str, str]
