@@ -186,6 +186,23 @@ def codegen(
         raise typer.Exit(PARTED_EXIT)
 
 
+@app.command("quantize-run")
+def quantize_run(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a recorded run.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the files.")] = Path("generated"),
+    name: Annotated[str, typer.Option(help="Begins the names of files and functions.")] = "model",
+    node: Annotated[int, typer.Option(help="Whose weights, and whose data to calibrate with.")] = 0,
+    check_: Annotated[
+        bool, typer.Option("--check", help="Compare the C with TensorFlow Lite Micro on random inputs.")
+    ] = False,
+) -> None:
+    """Turn what a node learned into an int8 model, as .tflite and as C."""
+    from gossamer.cli._quantize import quantize_run as quantize
+
+    if not quantize(run, out, name, node, check_):
+        raise typer.Exit(PARTED_EXIT)
+
+
 @experiment_app.command()
 def check(experiment: ExperimentFile, set_: Overrides = None) -> None:
     """Check an experiment file and print it with every default written out."""

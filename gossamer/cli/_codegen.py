@@ -52,12 +52,14 @@ def export_model(request: ModelRequest) -> bool:
             "says how to split, not how much stays inside", "--psram", "add --ram-limit, the internal RAM to use"
         )
     program = export(request.model, request.out, settings, with_core=request.with_core)
-    _print_account(request, program)
+    print_account(request.out, program)
     if request.plan is not None:
         _write_plan(request.plan, program)
     if request.weight_bits != 8:
         _print_accuracy(request, settings)
-    return not (request.check or request.layers) or _check(request, settings)
+    if not request.check and not request.layers:
+        return True
+    return check_model(request.model, settings, request.samples, request.layers)
 
 
 def export_experiment(experiment: Path, overrides: Sequence[str], out: Path) -> None:
@@ -87,8 +89,9 @@ def _bytes(text: str | None, option: str) -> int | None:
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
-def _print_account(request: ModelRequest, program: Program) -> None:
-    folder, name = request.out, program.settings.name
+def print_account(folder: Path, program: Program) -> None:
+    """Print what was written and what memory it takes."""
+    name = program.settings.name
     print(f"wrote {folder / name}.c, {folder / name}.h")
     for label, plan in (("arena", program.arena), ("psram", program.psram)):
         if label == "psram" and not program.settings.psram:
@@ -118,10 +121,11 @@ def _print_accuracy(request: ModelRequest, settings: Settings) -> None:
         print(line)
 
 
-def _check(request: ModelRequest, settings: Settings) -> bool:
+def check_model(model: Path, settings: Settings, samples: int = 100, layers: bool = False) -> bool:
+    """Compare the C with tflite-micro, print the outcome and return whether it is equal."""
     from codegen.check import check
 
-    outcome = check(request.model, settings, samples=request.samples, layers=request.layers)
+    outcome = check(model, settings, samples=samples, layers=layers)
     for line in outcome.lines:
         print(line)
     return outcome.equal
