@@ -40,7 +40,7 @@ class Drawing:
     """Hold a model that grows."""
 
     def __init__(self, seed: int, kinds: Collection[str]) -> None:
-        from tests.tflite import random_parts  # noqa: F401  (registers the parts)
+        from tests.tflite import random_moves, random_parts  # noqa: F401  (they register the parts)
 
         self.kinds = frozenset(kinds)
         self.random = np.random.default_rng(seed)
@@ -66,8 +66,8 @@ class Drawing:
         return self.pick([Activation.NONE] * 3 + [Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1])
 
     def scale(self, center: float = 0.05) -> float:
-        """Draw a scale around one, now and then far from it."""
-        far = self.chance(10)
+        """Draw a scale around one, now and then far from it; products of products stay within reason."""
+        far, center = self.chance(10), min(max(center, 2.0**-16), 2.0**10)
         return center * 2.0 ** float(self.random.uniform(-6, 6) if far else self.random.uniform(-1.5, 1.5))
 
     def zero_point(self) -> int:
