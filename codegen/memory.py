@@ -17,7 +17,7 @@ from codegen._memory_split import Splitter
 
 __all__ = ["Buffer", "Plan", "Split", "live_bytes", "load", "pack", "split"]
 
-_PACK_STEPS: Final = 300_000  # of the search; each looks at one buffer: a quarter of a second in all
+_PACK_STEPS: Final = 400_000  # of the search, each a look at one buffer at one call: half a second in all
 _SEARCHED: Final = 400  # buffers; more are left to first fit
 _SPLIT_STEPS: Final = 200_000
 _SPLIT_PACKINGS: Final = 8  # with a search, that a search for a split may try
