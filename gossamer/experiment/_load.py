@@ -160,6 +160,7 @@ class _Loader:
             if name in _TAGS and loc and loc[0] == tag:
                 loc = loc[1:]  # pydantic names the union's choice
             loc, layer_kind = _without_choices(loc)
+            loc = _as_given(table, loc)
             key = (name, *loc)
             if detail["type"] == "extra_forbidden":
                 allowed = _keys(name, tag) if len(loc) == 1 else _LAYER_KEYS.get(layer_kind, ["node", "from", "to"])
@@ -221,7 +222,22 @@ def _left_behind(section: str, key: str, value: Any, table: Mapping[str, Any]) -
     if (section, key) == ("data", "partition") and value in PARTITION_OPTIONS:
         optional = {name for names in PARTITION_OPTIONS.values() for name in names}
         return [name for name in table if name in optional - PARTITION_OPTIONS[value]]
+    if (section, key) == ("model", "layers") and isinstance(value, list) and all(isinstance(w, int) for w in value):
+        return [name for name in table if name == "input"]
     return []
+
+
+def _as_given(table: Any, loc: Key) -> Key:
+    """Leave out the place in a pair where the file has one number for both."""
+    value = table
+    for depth, part in enumerate(loc):
+        if isinstance(part, int) and not isinstance(value, list):
+            return loc[:depth]
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return loc
+    return loc
 
 
 def _without_choices(loc: Key) -> tuple[Key, str]:

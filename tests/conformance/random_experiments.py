@@ -6,6 +6,8 @@ import json
 import random
 from typing import Any
 
+from tests.conformance.random_models import random_model
+
 POLICIES = ("gist", "segmented_gossip", "gossipfl", "dpsgd", "epidemic", "topk", "fedavg", "local")
 BITS = (32, 16, 8, 4, 2, 1)
 SCHEDULES = ("constant", "adastair", "adaloss", "adastair+adaloss")
@@ -52,6 +54,26 @@ def random_experiment(seed: int) -> dict[str, Any]:
         },
         "churn": {"away": draw.choice([0.0, 0.0, 0.1, 0.4]), "span": draw.randint(1, 3)},
     }
+
+
+def random_cnn_experiment(seed: int) -> dict[str, Any]:
+    """Return the tables of an experiment whose model has layers of all kinds; equal seeds give equal tables."""
+    tables = random_experiment(seed)
+    draw = random.Random(f"layers {seed}")
+    tables["experiment"] |= {"nodes": draw.randint(2, 6), "rounds": draw.randint(2, 3)}
+    tables["model"], trainable = random_model(draw, draw.choice([(8, 8, 1), (4, 4, 4), (2, 16, 2)]), 10)
+    tables["model"]["init"] = draw.choice(["glorot", "he"])
+    tables["train"] |= {"batch": draw.randint(1, 12), "local_steps": draw.randint(1, 3), "trainable": trainable}
+    if draw.random() < 0.6:
+        del tables["train"]["momentum"]
+        betas = {"beta1": draw.choice([0.0, 0.5, 0.9]), "beta2": draw.choice([0.9, 0.999])}
+        tables["train"] |= {"optimizer": "adam", "lr": draw.choice([0.001, 0.01, 0.1, 1e30]), **betas}
+    if tables["policy"]["name"] in ("gist", "segmented_gossip"):
+        tables["policy"]["segments"] = min(tables["policy"]["segments"], 4)
+    nodes = tables["experiment"]["nodes"]
+    tables["topology"] = {"kind": draw.choice(["ring", "full", "line", "star"])}
+    tables["data"] = _data(draw, nodes)
+    return tables
 
 
 def _data(draw: random.Random, nodes: int) -> dict[str, Any]:
@@ -125,5 +147,11 @@ def to_toml(tables: dict[str, Any]) -> str:
     lines = []
     for section, values in tables.items():
         lines.append(f"[{section}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, list) else json.dumps(value)
