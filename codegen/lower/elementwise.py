@@ -74,7 +74,7 @@ def _operands(operator: Operator) -> tuple[Tensor, Tensor, Tensor]:
 def _add(operator: Operator) -> Lowered:
     x, y, output = _operands(operator)
     least, greatest = clamp(operator, operator.options_as(FusedOptions).activation, output)
-    terms = [_below_one(operator, real) for real in _sum_factors(operator.kind, x, y, output)]
+    terms = [_below_one(operator, real) for real in _sum_factors(x, y, output)]
     sign = 1 if operator.kind == "ADD" else -1
 
     def pair(p: int, q: int) -> int:
@@ -92,12 +92,10 @@ def _add(operator: Operator) -> Lowered:
     return _call(operator, f"gs_q8_{operator.kind.lower()}", "gs_q8_add_t", fields, pair)
 
 
-def _sum_factors(kind: str, x: Tensor, y: Tensor, output: Tensor) -> tuple[float, float, float]:
-    """Return what the shifted inputs and their sum are multiplied by, in the precision of the kind."""
-    real: type[np.float32] | type[np.float64] = np.float64 if kind == "ADD" else np.float32
-    common = real(2) * real(max(x.scale, y.scale))
-    scales = real(x.scale) / common, real(y.scale) / common, common / (real(1 << _ADD_SHIFT) * real(output.scale))
-    return float(scales[0]), float(scales[1]), float(scales[2])
+def _sum_factors(x: Tensor, y: Tensor, output: Tensor) -> tuple[float, float, float]:
+    """Return what the shifted inputs and their sum are multiplied by."""
+    common = 2 * float(max(x.scale, y.scale))
+    return float(x.scale) / common, float(y.scale) / common, common / ((1 << _ADD_SHIFT) * float(output.scale))
 
 
 def _below_one(operator: Operator, real: float) -> tuple[int, int]:

@@ -67,17 +67,16 @@ def _relu6(operator: Operator) -> Lowered:
 @lowers("LEAKY_RELU")
 def _leaky_relu(operator: Operator) -> Lowered:
     source, output = _ends(operator)
-    alpha = np.float32(operator.options_as(LeakyOptions).alpha)
+    alpha = float(np.float32(operator.options_as(LeakyOptions).alpha))
     if not abs(alpha) <= _SLOPE_MAX:
         raise OperatorError(operator, f"the slope is {alpha:g}", "train with a slope below 1")
-    slope = float(source.scale * alpha / output.scale)
-    identity = factor(operator, float(source.scale / output.scale), DIFFERENCE_BITS)
-    multiplier, shift = factor(operator, abs(slope), DIFFERENCE_BITS)
-    below = (multiplier if slope >= 0 else -multiplier, shift)
+    identity = factor(operator, float(source.scale) / float(output.scale), DIFFERENCE_BITS)
+    slope = factor(operator, float(source.scale) * abs(alpha) / float(output.scale), DIFFERENCE_BITS)
+    sign = -1 if alpha < 0 else 1
 
     def function(x: int) -> int:
         d = x - source.zero_point
-        return output.zero_point + rescale(d, *(identity if d >= 0 else below))
+        return output.zero_point + (rescale(d, *identity) if d >= 0 else sign * rescale(d, *slope))
 
     return table_call(operator, source, function)
 
