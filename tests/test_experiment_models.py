@@ -119,8 +119,8 @@ def test_the_resolved_text_loads_as_an_equal_experiment(write: Write, seed: int)
     ("old", "new", "expected"),
     [
         ("kernel = 3,", "kernel = 0,", "11: model.layers[0].kernel: is 0; allowed >= 1"),
-        ("kernel = 3,", "kernel = 2.5,", "11: model.layers[0].kernel: is 2.5; allowed a list"),
-        ("kernel = [3, 1]", "kernel = [3]", "12: model.layers[1].kernel[1]: is missing; add it"),
+        ("kernel = 3,", "kernel = 2.5,", "11: model.layers[0].kernel: is 2.5: give one number, or [height, width]"),
+        ("kernel = [3, 1]", "kernel = [3]", "12: model.layers[1].kernel: is [3]: give one number, or [height, width]"),
         ('kind = "depthwise"', 'kind = "deepwise"', "12: model.layers[1].kind: is 'deepwise'; allowed dense, conv,"),
         ('kind = "flatten"', 'kinds = "flatten"', "19: model.layers[8].kind: is missing; add it to [model]"),
         ("filters = 4", "filter = 4", "11: model.layers[0].filters: is missing; add it"),

@@ -23,6 +23,8 @@ def _value(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case Mapping():
             return "{ " + ", ".join(f"{key} = {_value(v)}" for key, v in value.items()) + " }"
+        case [Mapping(), *_]:
+            return "[\n" + "".join(f"    {_value(item)},\n" for item in value) + "]"
         case tuple() | list():
             return "[" + ", ".join(map(_value, value)) + "]"
         case _:

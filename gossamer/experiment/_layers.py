@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
@@ -14,7 +14,11 @@ from gossamer.spec.nn import Layer, Shape
 
 def _both(value: Any) -> Any:
     """Read one number as height and width."""
-    return (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, value
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise ValueError("give one number, or [height, width]")
+    return value
 
 
 Size = Annotated[tuple[Count16, Count16], BeforeValidator(_both)]  # height, width; one number is both
@@ -94,24 +98,25 @@ class GroupNormLayer(_Layer):
 
 
 class _Pool(_Window):
+    pools: ClassVar[LayerKind]
     size: Size
     stride: Size | None = None  # None: as the size
 
     def layer(self, size: Shape) -> Layer:
-        kinds = {"max_pool": LayerKind.POOL_MAX, "average_pool": LayerKind.POOL_AVERAGE}
-        kind: str = getattr(self, "kind")  # noqa: B009 - the field is the subclass's
-        return Layer(kinds[kind], **self.window(self.size, self.stride or self.size))
+        return Layer(self.pools, **self.window(self.size, self.stride or self.size))
 
 
 class MaxPoolLayer(_Pool):
     """kind = "max_pool"."""
 
+    pools = LayerKind.POOL_MAX
     kind: Literal["max_pool"]
 
 
 class AveragePoolLayer(_Pool):
     """kind = "average_pool": padding is not counted."""
 
+    pools = LayerKind.POOL_AVERAGE
     kind: Literal["average_pool"]
 
 
