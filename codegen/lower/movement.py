@@ -217,7 +217,8 @@ def _join(operator: Operator) -> Lowered:
     axis = options.axis % len(operator.output.shape)
     rows = prod(operator.output.shape[:axis])
     runs = [source.bytes // rows for source in sources]
-    fields: dict[str, Field] = {"rows": rows, "run_bytes": tuple(runs + [0] * (JOIN_MOST - count))}
+    runs += [0] * (JOIN_MOST - count)
+    fields: dict[str, Field] = {"rows": rows, "row_bytes": sum(runs), "run_bytes": tuple(runs)}
     inputs = tuple(sources + sources[:1] * (JOIN_MOST - count))
     return Call(operator, "gs_q8_join", Struct("gs_q8_join_t", fields), inputs, (operator.output,))
 

@@ -3,16 +3,21 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Below this many bytes a loop costs less than a call. */
-#define SHORT_RUN 8
+/* From this many bytes on, a call of memcpy costs less than a loop. */
+#define LONG_RUN 64
 
+/* memcpy of a constant size is a load and a store where the processor needs no alignment. */
 static inline void copy_run(uint8_t *out, const uint8_t *in, uint32_t run_bytes)
 {
-    if (run_bytes >= SHORT_RUN) {
+    if (run_bytes >= LONG_RUN) {
         memcpy(out, in, run_bytes);
         return;
     }
-    for (uint32_t i = 0; i < run_bytes; i++) {
+    uint32_t i = 0;
+    for (; i + 8 <= run_bytes; i += 8) {
+        memcpy(out + i, in + i, 8);
+    }
+    for (; i < run_bytes; i++) {
         out[i] = in[i];
     }
 }
@@ -94,13 +99,17 @@ void gs_q8_scatter(const gs_q8_grid_t *p, const void *in, void *out)
 
 void gs_q8_join(const gs_q8_join_t *p, const void *in0, const void *in1, const void *in2, const void *in3, void *out)
 {
-    const uint8_t *from[GS_Q8_JOINED] = {in0, in1, in2, in3};
-    uint8_t *to = out;
-    for (uint32_t row = 0; row < p->rows; row++) {
-        for (uint32_t i = 0; i < GS_Q8_JOINED; i++) {
-            copy_run(to, from[i], p->run_bytes[i]);
-            from[i] += p->run_bytes[i];
-            to += p->run_bytes[i];
+    const uint8_t *const inputs[GS_Q8_JOINED] = {in0, in1, in2, in3};
+    uint8_t *start = out;
+    for (uint32_t i = 0; i < GS_Q8_JOINED; i++) {
+        const uint32_t run_bytes = p->run_bytes[i];
+        const uint8_t *from = inputs[i];
+        uint8_t *to = start;
+        for (uint32_t row = 0; run_bytes > 0 && row < p->rows; row++) {
+            copy_run(to, from, run_bytes);
+            from += run_bytes;
+            to += p->row_bytes;
         }
+        start += run_bytes;
     }
 }

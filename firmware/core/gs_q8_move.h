@@ -37,6 +37,7 @@ typedef struct {
 /* In each row of the output one run of every input. */
 typedef struct {
     uint32_t rows;
+    uint32_t row_bytes;               /* the sum of the runs */
     uint32_t run_bytes[GS_Q8_JOINED]; /* 0 for an input that is not used */
 } gs_q8_join_t;
 

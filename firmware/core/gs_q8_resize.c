@@ -8,20 +8,20 @@ static inline int8_t rounded(int32_t sum)
     return (int8_t)((sum + (ONE * ONE / 2) - (sum < 0)) >> (2 * GS_Q8_RESIZE_BITS));
 }
 
-/* The four corners around a pixel and their weights, which add up to ONE * ONE, so that sums of int8 stay below 2^28. */
-typedef struct {
-    const int8_t *corners[4];
-    int32_t weights[4];
-} pixel_t;
-
-static void interpolate(const pixel_t *pixel, uint32_t channels, int8_t *out)
+/* Mix two pixels of the row above and two of the row below: first down each column, then between the columns. Nothing is
+   rounded before the end; sums of int8 stay below 2^28. */
+static void interpolate(const int8_t *above, const int8_t *below, const int32_t *column, int32_t down,
+                        uint32_t channels, int8_t *restrict out)
 {
+    const int8_t *above_left = above + column[0];
+    const int8_t *above_right = above + column[1];
+    const int8_t *below_left = below + column[0];
+    const int8_t *below_right = below + column[1];
+    const int32_t across = column[2];
     for (uint32_t c = 0; c < channels; c++) {
-        int32_t sum = 0;
-        for (uint32_t i = 0; i < 4; i++) {
-            sum += pixel->corners[i][c] * pixel->weights[i];
-        }
-        out[c] = rounded(sum);
+        const int32_t left = above_left[c] * ONE + (below_left[c] - above_left[c]) * down;
+        const int32_t right = above_right[c] * ONE + (below_right[c] - above_right[c]) * down;
+        out[c] = rounded(left * ONE + (right - left) * across);
     }
 }
 
@@ -34,12 +34,7 @@ void gs_q8_resize(const gs_q8_resize_t *p, const int8_t *in, int8_t *out)
             const int8_t *below = in + row[1];
             const int32_t *column = p->columns;
             for (uint32_t x = 0; x < p->width; x++, column += 3) {
-                const pixel_t pixel = {
-                    {above + column[0], above + column[1], below + column[0], below + column[1]},
-                    {(ONE - row[2]) * (ONE - column[2]), (ONE - row[2]) * column[2], row[2] * (ONE - column[2]),
-                     row[2] * column[2]},
-                };
-                interpolate(&pixel, p->channels, out);
+                interpolate(above, below, column, row[2], p->channels, out);
                 out += p->channels;
             }
         }
