@@ -19,6 +19,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "gossamer": ({"gossamer"}, {"numpy", "pydantic", "cffi"}),
     "gossamer.cli": ({"gossamer", "models", "twin_sim", "codegen"}, {"numpy", "typer", "rich"}),
     "models": ({"gossamer", "models"}, {"numpy"}),
+    "models._tensorflow": ({"gossamer"}, {"tensorflow"}),
     "twin_sim": ({"gossamer", "models", "twin_sim"}, {"numpy"}),
     "codegen": ({"gossamer", "models", "codegen"}, {"numpy", "mpmath", "tflite", "flatbuffers", "tflite_micro"}),
 }
