@@ -11,9 +11,11 @@ from pathlib import Path
 from gossamer.compare import compare
 from gossamer.errors import RunError
 from gossamer.record import Run
-from gossamer.report._page import page
+from gossamer.report._assets import COLORS
+from gossamer.report._chart import ticks
+from gossamer.report._page import document, page
 
-__all__ = ["render", "write_report"]
+__all__ = ["COLORS", "document", "render", "ticks", "write_report"]
 
 
 def render(runs: Sequence[Run]) -> str:

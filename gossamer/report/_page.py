@@ -34,10 +34,16 @@ def page(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> str:
         _options(first),
         f"<footer>{escape(_footer(first))}</footer>",
     ]
+    return document(first.experiment.experiment.name, "".join(body), script=SCRIPT)
+
+
+def document(title: str, body: str, *, style: str = "", script: str = "") -> str:
+    """Return a page in the house style; the body, the style and the script are put in as they are."""
+    ending = f"<script>{script}</script>" if script else ""
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name} - Gossamer</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} - Gossamer</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{STYLE}</style></head><body><main>{''.join(body)}</main><script>{SCRIPT}</script></body></html>\n"
+        f"<style>{STYLE}{style}</style></head><body><main>{body}</main>{ending}</body></html>\n"
     )
 
 
