@@ -131,12 +131,14 @@ def channel_fields(
     """Return the members of gs_q8_channels_t; `sums` are those of each channel's weights, phase after phase."""
     least, greatest = clamp(weights.operator, activation, output)
     pairs = [quantize_multiplier(float(real)) for real in factor]
+    shifts = [shift for _, shift in pairs]
     phases = len(sums) // weights.channels
     bias = np.tile(weights.bias, phases) - source.zero_point * sums
     return {
         "channels.bias": Table(bias.astype(np.int32), "bias"),  # wraps, as the sums do
         "channels.multipliers": Table(np.array([multiplier for multiplier, _ in pairs], np.int32), "multipliers"),
-        "channels.shifts": Table(np.array([shift for _, shift in pairs], np.int8), "shifts"),
+        "channels.shifts": Table(np.array(shifts, np.int8), "shifts"),
+        "channels.all_right": int(max(shifts) < 0),
         "channels.zero_point": output.zero_point,
         "channels.least": least,
         "channels.greatest": greatest,

@@ -19,7 +19,8 @@
 
 #define GROUP 16 /* bytes of packed weights */
 #define COLUMNS GS_Q8_MATRIX_COLUMNS
-#define STRIP 16 /* sums that become outputs at a time */
+#define PLACES_MAX 8 /* weights of a byte */
+#define STRIP 16     /* sums that become outputs at a time */
 
 /* Loops over the registers of a block must vanish, or the registers become memory. */
 #if defined(__clang__)
@@ -33,10 +34,17 @@
 #define UNROLL
 #endif
 
-/* What is left of the columns behind the last whole group, laid out as the weights are: [8 / bits][16], rest zero. */
+/* What is left of the columns behind the last whole group, laid out as the weights are: [8 / bits][GROUP], rest zero. */
 typedef struct {
-    int8_t in[COLUMNS][8][GROUP];
+    int8_t in[COLUMNS][PLACES_MAX][GROUP];
 } rest_t;
+
+/* What a block multiplies: constants, once all is inlined. */
+typedef struct {
+    int32_t rows;
+    int32_t columns;
+    int32_t bits; /* of a weight */
+} shape_t;
 
 #if GS_Q8_LANES > 1
 
@@ -96,33 +104,48 @@ INLINE gs_sums_t add_products(gs_sums_t sums, gs_shorts_t x, gs_shorts_t y)
 #endif
 }
 
-/* Add a group of `rows` rows times the columns. */
-INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in, int32_t rows,
-                      int32_t columns, int32_t bits, int32_t bytes)
+/* Add the products of one place of every byte of a part. */
+INLINE void add_place(gs_sums_t *sums, const gs_shorts_t *packed, const int8_t *const *in, const shape_t of,
+                      int32_t part, int32_t place)
+{
+    gs_shorts_t x[COLUMNS];
+    UNROLL for (int32_t c = 0; c < of.columns; ++c)
+    {
+        x[c] = load(in[c] + place * GROUP, part);
+    }
+    UNROLL for (int32_t r = 0; r < of.rows; ++r)
+    {
+        const gs_shorts_t w = unpack(packed[r], place, of.bits);
+        UNROLL for (int32_t c = 0; c < of.columns; ++c)
+        {
+            sums[c * of.rows + r] = add_products(sums[c * of.rows + r], w, x[c]);
+        }
+    }
+}
+
+INLINE void add_part(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
+                     const shape_t of, int32_t part)
+{
+    gs_shorts_t packed[ROWS];
+    UNROLL for (int32_t r = 0; r < of.rows; ++r)
+    {
+        packed[r] = load(weights + r * row_bytes, part);
+    }
+    UNROLL for (int32_t place = 0; place < PLACES_MAX; ++place)
+    {
+        if (place < 8 / of.bits) {
+            add_place(sums, packed, in, of, part, place);
+        }
+    }
+}
+
+INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
+                      const shape_t of, int32_t bytes)
 {
     (void)bytes; /* all of them, for the rest is zero */
-    UNROLL for (int32_t part = 0; part < PARTS; ++part)
-    {
-        gs_shorts_t packed[ROWS];
-        UNROLL for (int32_t r = 0; r < rows; ++r)
-        {
-            packed[r] = load(weights + r * row_bytes, part);
-        }
-        for (int32_t place = 0; place < 8 / bits; ++place) {
-            gs_shorts_t x[COLUMNS];
-            UNROLL for (int32_t c = 0; c < columns; ++c)
-            {
-                x[c] = load(in[c] + place * GROUP, part);
-            }
-            UNROLL for (int32_t r = 0; r < rows; ++r)
-            {
-                const gs_shorts_t w = unpack(packed[r], place, bits);
-                UNROLL for (int32_t c = 0; c < columns; ++c)
-                {
-                    sums[c * rows + r] = add_products(sums[c * rows + r], w, x[c]);
-                }
-            }
-        }
+    add_part(sums, weights, row_bytes, in, of, 0);
+    if (PARTS > 1) {
+        add_part(sums, weights, row_bytes, in, of, 1);
     }
 }
 
@@ -170,19 +193,33 @@ INLINE int32_t unpack(int8_t byte, int32_t place, int32_t bits)
     return (int32_t)((uint32_t)byte << (32 - bits * (place + 1))) >> (32 - bits);
 }
 
-INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in, int32_t rows,
-                      int32_t columns, int32_t bits, int32_t bytes)
+/* Add the products of one place of byte j. */
+INLINE void add_place(gs_sums_t *sums, const int8_t *packed, const int8_t *const *in, const shape_t of, int32_t j,
+                      int32_t place)
+{
+    UNROLL for (int32_t r = 0; r < of.rows; ++r)
+    {
+        const int32_t w = unpack(packed[r], place, of.bits);
+        UNROLL for (int32_t c = 0; c < of.columns; ++c)
+        {
+            sums[c * of.rows + r] += w * in[c][place * GROUP + j];
+        }
+    }
+}
+
+INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
+                      const shape_t of, int32_t bytes)
 {
     for (int32_t j = 0; j < bytes; ++j) {
-        UNROLL for (int32_t place = 0; place < 8 / bits; ++place)
+        int8_t packed[ROWS];
+        UNROLL for (int32_t r = 0; r < of.rows; ++r)
         {
-            UNROLL for (int32_t r = 0; r < rows; ++r)
-            {
-                const int32_t w = unpack(weights[r * row_bytes + j], place, bits);
-                UNROLL for (int32_t c = 0; c < columns; ++c)
-                {
-                    sums[c * rows + r] += w * in[c][place * GROUP + j];
-                }
+            packed[r] = weights[r * row_bytes + j];
+        }
+        UNROLL for (int32_t place = 0; place < PLACES_MAX; ++place)
+        {
+            if (place < 8 / of.bits) {
+                add_place(sums, packed, in, of, j, place);
             }
         }
     }
@@ -198,37 +235,37 @@ INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
 
 #endif
 
-/* Sums of `rows` rows times the columns, to out[columns][STRIP]. */
-INLINE void block(const int8_t *weights, int32_t terms, const gs_q8_column_t *column, const rest_t *rest, int32_t rows,
-                  int32_t columns, int32_t bits, int32_t (*out)[STRIP], int32_t at)
+/* Sums of some rows times the columns, to out[columns][STRIP] from `at` on. */
+INLINE void block(const int8_t *weights, int32_t terms, const gs_q8_column_t *column, const rest_t *rest,
+                  const shape_t of, int32_t (*out)[STRIP], int32_t at)
 {
-    const int32_t row_bytes = gs_q8_matrix_row_bytes(terms, bits);
-    const int32_t step = GROUP * 8 / bits;
+    const int32_t row_bytes = gs_q8_matrix_row_bytes(terms, of.bits);
+    const int32_t step = GROUP * 8 / of.bits;
     gs_sums_t sums[ROWS * COLUMNS];
     memset(sums, 0, sizeof sums);
     const int8_t *in[COLUMNS];
-    UNROLL for (int32_t c = 0; c < columns; ++c)
+    UNROLL for (int32_t c = 0; c < of.columns; ++c)
     {
         in[c] = column[c].in;
     }
     for (int32_t left = terms / step; left > 0; --left) {
-        add_group(sums, weights, row_bytes, in, rows, columns, bits, GROUP);
+        add_group(sums, weights, row_bytes, in, of, GROUP);
         weights += GROUP;
-        UNROLL for (int32_t c = 0; c < columns; ++c)
+        UNROLL for (int32_t c = 0; c < of.columns; ++c)
         {
             in[c] += step;
         }
     }
     if (terms % step != 0) {
-        UNROLL for (int32_t c = 0; c < columns; ++c)
+        UNROLL for (int32_t c = 0; c < of.columns; ++c)
         {
             in[c] = rest->in[c][0];
         }
-        add_group(sums, weights, row_bytes, in, rows, columns, bits, row_bytes % GROUP);
+        add_group(sums, weights, row_bytes, in, of, row_bytes % GROUP);
     }
-    UNROLL for (int32_t c = 0; c < columns; ++c)
+    UNROLL for (int32_t c = 0; c < of.columns; ++c)
     {
-        total(sums + c * rows, rows, out[c] + at);
+        total(sums + c * of.rows, of.rows, out[c] + at);
     }
 }
 
@@ -259,11 +296,11 @@ INLINE void multiply(const gs_q8_matrix_t *p, const gs_q8_column_t *column, int3
         const int32_t rows = p->rows - first < STRIP ? p->rows - first : STRIP;
         int32_t r = 0;
         for (; r + ROWS <= rows; r += ROWS) {
-            block(weights, p->terms, column, &rest, ROWS, columns, bits, sums, r);
+            block(weights, p->terms, column, &rest, (shape_t){ROWS, columns, bits}, sums, r);
             weights += ROWS * row_bytes;
         }
         for (; r < rows; ++r) {
-            block(weights, p->terms, column, &rest, 1, columns, bits, sums, r);
+            block(weights, p->terms, column, &rest, (shape_t){1, columns, bits}, sums, r);
             weights += row_bytes;
         }
         for (int32_t c = 0; c < columns; ++c) {
