@@ -26,6 +26,8 @@ experiment_app = typer.Typer(help="Look at experiment files.", rich_markup_mode=
 app.add_typer(experiment_app, name="experiment")
 models_app = typer.Typer(help="Use the zoo of small int8 models.", rich_markup_mode=None)
 app.add_typer(models_app, name="models")
+toolchain_app = typer.Typer(help="Install and find the ESP32-S3 compiler and the emulator.", rich_markup_mode=None)
+app.add_typer(toolchain_app, name="toolchain")
 
 ERROR_EXIT = 2
 PARTED_EXIT = 1
@@ -37,6 +39,14 @@ class Where(StrEnum):
 
     SIM = "sim"
     HOST = "host"
+
+
+class Compilers(StrEnum):
+    """Where an Xtensa compiler may come from."""
+
+    ESPRESSIF = "espressif"
+    SYSTEM = "system"
+    CACHE = "cache"
 
 
 class Engine(StrEnum):
@@ -258,6 +268,30 @@ def export(
 
     if not export_zoo_model(name, out, check_):
         raise typer.Exit(PARTED_EXIT)
+
+
+@toolchain_app.command()
+def install(force: Annotated[bool, typer.Option("--force", help="Install again.")] = False) -> None:
+    """Unpack the compiler and QEMU into the cache, from Debian's packages; needs no root."""
+    from gossamer.cli._toolchain import install as install_tools
+
+    install_tools(force)
+
+
+@toolchain_app.command()
+def status() -> None:
+    """Tell which compilers and emulators there are."""
+    from gossamer.cli._toolchain import print_status
+
+    print_status()
+
+
+@toolchain_app.command()
+def path(prefer: Annotated[Compilers | None, typer.Option(help="Use this one.", show_default=False)] = None) -> None:
+    """Print the compiler's path."""
+    from gossamer.cli._toolchain import print_path
+
+    print_path(prefer.value if prefer else None)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,7 +4,7 @@ A build is kept in `$XDG_CACHE_HOME/gossamer` under a hash of everything that de
 machine and never goes stale.
 """
 
-from gossamer.native._build import CHECKED, FAST, FIRMWARE, core_sources, executable, shared_library
+from gossamer.native._build import CHECKED, FAST, FIRMWARE, core_sources, executable, shared_library, shared_object
 from gossamer.native._compiler import NATIVE, BuildError, Compiler, available, find_compiler
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "executable",
     "find_compiler",
     "shared_library",
+    "shared_object",
 ]

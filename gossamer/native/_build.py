@@ -74,6 +74,11 @@ def shared_library(
             raise BuildError(f"cannot be loaded: {error}", str(path), "delete the file to build it again") from error
 
 
+def shared_object(name: str, sources: Sequence[Path], compiler: Compiler | None = None) -> Path:
+    """Build a shared object that another program loads, and return its path. Raises BuildError."""
+    return _build(f"{name}.so", sources, ("-shared", "-fPIC", "-O1"), compiler)
+
+
 def executable(
     name: str,
     sources: Sequence[Path],

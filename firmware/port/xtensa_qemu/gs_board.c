@@ -1,0 +1,107 @@
+#include "gs_board.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* A 16550 with registers of 32 bits, and the register that resets the board (QEMU is told to stop instead). */
+#define UART_DATA (*(volatile uint32_t *)0x9D050020u)
+#define UART_LINE_STATUS (*(volatile uint32_t *)0x9D050034u)
+#define LINE_STATUS_ROOM 0x20u
+#define BOARD_RESET (*(volatile uint32_t *)0x9D020010u)
+#define RESET_VALUE 0xDEADu
+
+void gs_board_put(uint8_t byte)
+{
+    while ((UART_LINE_STATUS & LINE_STATUS_ROOM) == 0) {
+    }
+    UART_DATA = byte;
+}
+
+uint32_t gs_board_cycles(void)
+{
+    uint32_t cycles;
+    __asm__ volatile("rsr %0, ccount" : "=a"(cycles));
+    return cycles;
+}
+
+void gs_board_stop(void)
+{
+    BOARD_RESET = RESET_VALUE;
+    for (;;) {
+    }
+}
+
+/* The compiler calls this for the upper half of a product, which the emulated processor has no instruction for; the
+   compiler's own library, made for another processor, has it not. Each partial product fits 32 bits. */
+uint64_t __umulsidi3(uint32_t a, uint32_t b);
+uint64_t __umulsidi3(uint32_t a, uint32_t b)
+{
+    const uint32_t low = (a & 0xFFFF) * (b & 0xFFFF);
+    const uint32_t cross = (a >> 16) * (b & 0xFFFF);
+    const uint32_t other = (a & 0xFFFF) * (b >> 16);
+    const uint32_t middle = (low >> 16) + (cross & 0xFFFF) + (other & 0xFFFF);
+    const uint32_t high = (a >> 16) * (b >> 16) + (cross >> 16) + (other >> 16) + (middle >> 16);
+    return (uint64_t)high << 32 | (middle << 16 | (low & 0xFFFF));
+}
+
+/* The compiler must not turn these loops into calls of what they define. */
+#define PLAIN __attribute__((optimize("no-tree-loop-distribute-patterns")))
+
+PLAIN void *memcpy(void *restrict to, const void *restrict from, size_t count)
+{
+    uint8_t *a = to;
+    const uint8_t *b = from;
+    if ((((uintptr_t)a | (uintptr_t)b) & 3) == 0) {
+        for (; count >= 4; count -= 4, a += 4, b += 4) {
+            *(uint32_t *)(void *)a = *(const uint32_t *)(const void *)b;
+        }
+    }
+    while (count-- > 0) {
+        *a++ = *b++;
+    }
+    return to;
+}
+
+PLAIN void *memmove(void *to, const void *from, size_t count)
+{
+    uint8_t *a = to;
+    const uint8_t *b = from;
+    if (a <= b || a >= b + count) {
+        return memcpy(to, from, count);
+    }
+    while (count-- > 0) {
+        a[count] = b[count];
+    }
+    return to;
+}
+
+PLAIN void *memset(void *to, int value, size_t count)
+{
+    uint8_t *a = to;
+    while (count-- > 0) {
+        *a++ = (uint8_t)value;
+    }
+    return to;
+}
+
+PLAIN int memcmp(const void *a, const void *b, size_t count)
+{
+    const uint8_t *x = a;
+    const uint8_t *y = b;
+    for (; count > 0; --count, ++x, ++y) {
+        if (*x != *y) {
+            return *x < *y ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+PLAIN void *memchr(const void *bytes, int value, size_t count)
+{
+    for (const uint8_t *at = bytes; count > 0; --count, ++at) {
+        if (*at == (uint8_t)value) {
+            return (void *)(uintptr_t)at;
+        }
+    }
+    return NULL;
+}
