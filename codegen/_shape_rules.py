@@ -51,12 +51,13 @@ def require(operator: Operator, condition: bool, reason: str) -> None:
 def ranked(operator: Operator, position: int, *ranks: int) -> Tensor:
     """Return an input that must have one of these numbers of axes."""
     tensor = operator.input(position)
-    named = " or ".join(map(str, ranks))
-    require(
-        operator,
-        len(tensor.shape) in ranks,
-        f"input {position} ({tensor.name}) is {shape_text(tensor.shape)}; it needs {named} dimensions",
-    )
+    if len(tensor.shape) not in ranks:
+        raise OperatorError(
+            operator,
+            f"input {position} ({tensor.name}) is {shape_text(tensor.shape)}; "
+            f"it needs {' or '.join(map(str, ranks))} dimensions",
+            "reshape it before",
+        )
     return tensor
 
 

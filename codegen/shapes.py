@@ -16,7 +16,7 @@ import numpy as np
 from codegen._evaluate import evaluate_integers
 from codegen._move_rules import pairs
 from codegen._shape_rules import DAMAGED, Shape, output_shapes
-from codegen.ir import DType, Graph, Operator, OperatorError, Tensor, shape_text
+from codegen.ir import DType, Graph, ModelError, Operator, OperatorError, Tensor, shape_text
 
 _SIZE_MOST: Final = 1 << 28  # elements of a tensor: byte counts and offsets stay far from 2^31
 _RANK_MOST: Final = 6
@@ -27,12 +27,14 @@ def infer(graph: Graph, batch: int = 1) -> Graph:
     """Return the graph with tensors of its own, all of fixed shape; open batches of the inputs become `batch`.
 
     What only computes shapes becomes constant (`codegen.fold` drops it). Raises OperatorError: shapes that contradict
-    each other or the file, or that depend on more than the batch.
+    each other or the file, or that depend on more than the batch; ModelError: an input that leaves more open.
     """
     own = {id(tensor): replace(tensor) for tensor in graph.tensors()}
     inputs = [own[id(tensor)] for tensor in graph.inputs]
     for tensor in inputs:
-        if tensor.dynamic and tensor.shape:
+        if tensor.dynamic:
+            if tensor.shape[:1] != (1,):
+                raise ModelError(f"input {tensor.name} leaves more open than the batch", graph.name, _FIXED)
             tensor.shape, tensor.dynamic = (batch, *tensor.shape[1:]), False
     operators: list[Operator] = []
     for operator in graph.operators:

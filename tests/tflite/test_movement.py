@@ -16,6 +16,7 @@ from codegen.host import build
 from codegen.ir import Activation, DType, Graph, ModelError, Operator, Options, Tensor
 from codegen.program import Settings, compile_graph
 from codegen.write import write
+from tests.core.test_parts_checked import run_checked
 from tests.tflite.conftest import Compared
 from tests.tflite.moves import Move, all_moves, beyond_tflite_micro, move, tensor
 from tests.tflite.single import int8, int32, litert, of_operators, one_operator, random_inputs, tflite_micro
@@ -134,6 +135,26 @@ def test_resizing(compared: Compared) -> None:
             for operator, one, other in zip(graph.operators, found, right, strict=True):
                 assert same([one], [other]), (operator.kind, operator.options, operator.output.shape)
         compared.add("resizing", len(graph.operators), sum(output.size for output in mine[0]) * len(mine))
+
+
+UNDER_SANITIZERS = """
+from codegen.host import build
+from codegen.program import Settings, compile_graph
+from gossamer.native import CHECKED
+from tests.tflite.moves import all_moves, beyond_tflite_micro
+from tests.tflite.single import random_inputs
+from tests.tflite.test_movement import batches, resizes
+
+graphs = [*(batch.graph for batch in batches([*all_moves(), *beyond_tflite_micro()], 40)), *resizes()]
+programs = [compile_graph(graph, Settings(f"checked_{number}")) for number, graph in enumerate(graphs)]
+for graph, model in zip(graphs, build(programs, CHECKED), strict=True):
+    model.invoke([values.copy() for values in random_inputs(graph, 1)[0]])
+"""
+
+
+def test_nothing_is_touched_outside() -> None:
+    done = run_checked("gcc", "-c", UNDER_SANITIZERS)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.mark.parametrize(

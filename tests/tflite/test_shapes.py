@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from codegen import _schema, ir
 from codegen._shape_rules import output_shapes
 from codegen.fold import fold
-from codegen.ir import DType, Graph, Operator, OperatorError, Options, Padding, Tensor
+from codegen.ir import DType, Graph, ModelError, Operator, OperatorError, Options, Padding, Tensor
 from codegen.read import parse_model
 from codegen.shapes import infer
 from codegen.write import write
@@ -231,6 +231,13 @@ def test_an_open_batch_is_fixed(batch: int) -> None:
     assert graph.inputs[0].shape == (batch, 2, 3)
     assert graph.outputs[0].shape == (batch, 6)
     assert not any(tensor.dynamic for tensor in graph.tensors())
+
+
+def test_only_the_batch_may_be_open() -> None:
+    graph = one_operator("SOFTMAX", [x(4, 1)], int8("y", (4, 1)), ir.SoftmaxOptions())
+    opened(*graph.inputs, *graph.outputs)
+    with pytest.raises(ModelError, match="more open than the batch"):
+        infer(graph)
 
 
 def computed_shape(operators: Callable[[Tensor, Tensor], list[Operator]], count: int) -> tuple[int, ...]:
