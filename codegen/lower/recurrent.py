@@ -40,8 +40,8 @@ def _svdf(operator: Operator) -> Lowered:
     # Each filter's own sums, then those of a unit, whose rows stand together.
     first = _Sums(operator, feature_values, _bias(operator, None, filters), source)
     second = _Sums(operator, time_values.reshape(units, rank * memory), _bias(operator, 3, units), state)
-    real_1 = float(source.scale * feature.scale / state.scale)
-    real_2 = float(state.scale * time.scale / output.scale)
+    real_1 = float(source.scale) * float(feature.scale) / float(state.scale)
+    real_2 = float(state.scale) * float(time.scale) / float(output.scale)
     feature_multiplier, feature_shift = factor(operator, real_1, first.bits)
     multiplier, shift = factor(operator, real_2, second.bits)
     wide = time.dtype is DType.INT16
@@ -150,7 +150,7 @@ def _gate(
         same_shape(operator, weights, (cells, width))
         values = _values(weights)
         sums = _Sums(operator, values, _bias(operator, bias, cells), tensor)
-        real = float(tensor.scale * weights.scale) / _GATE_SCALE
+        real = float(tensor.scale) * float(weights.scale) / _GATE_SCALE
         multiplier, shift = factor(operator, real, sums.bits)
         fields |= {
             f"{name}.{end}_weights": Table(values.astype(np.int8), "weights"),

@@ -116,9 +116,9 @@ def _saturating(operator: Operator, source: Tensor, function: Callable[[int], in
 @lowers("HARD_SWISH")
 def _hard_swish(operator: Operator) -> Lowered:
     source, output = _ends(operator)
-    fine_scale = np.float32(1 / 128) * source.scale
-    out_multiplier, out_shift = _int16_multiplier(float(fine_scale / output.scale))
-    relu_multiplier, relu_shift = _int16_multiplier(float(fine_scale / np.float32(3 / 32768)))
+    fine_scale = float(source.scale) / 128
+    out_multiplier, out_shift = _int16_multiplier(fine_scale / float(output.scale))
+    relu_multiplier, relu_shift = _int16_multiplier(fine_scale / (3 / 32768))
     if not -15 <= out_shift <= 0 or not -15 <= relu_shift <= 30:
         raise OperatorError(operator, f"the scales are {source.scale:g} and {output.scale:g}", EXTREME)
 

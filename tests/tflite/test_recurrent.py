@@ -51,18 +51,27 @@ def svdf(seed: int, dtype: DType) -> Graph:
     return one_operator("SVDF", [x, feature, time, bias, memories], output, options)
 
 
+LONG = range(30, 36)  # of enough elements to tell how the factors were rounded
+
+
 def lstm(seed: int) -> Graph:
     draw = np.random.default_rng(seed)
     batches, steps, inputs, cells = (int(draw.integers(1, most)) for most in (3, 8, 20, 20))
+    if seed in LONG:
+        batches, steps, inputs, cells = 4, 40, 40, 24
     time_major = bool(seed % 2)
     moments = (steps, batches) if time_major else (batches, steps)
-    x = int8("x", (*moments, inputs), 0.03, drawn_zero_point(draw))
+    x = int8("x", (*moments, inputs), drawn_scale(draw, 0.01, 0.05), drawn_zero_point(draw))
     hidden = state("hidden", (batches, cells), DType.INT8, 1 / 128, drawn_zero_point(draw) if seed % 3 else 0)
     cell = state("cell", (batches, cells), DType.INT16, 2.0 ** -int(draw.integers(8, 16)))
     given: list[Tensor | None] = [x, *[None] * 23]
     for place in range(1, 5):
-        given[place] = weights(draw, f"w{place}", (cells, inputs), drawn_scale(draw, 0.003, 0.02))
-        given[place + 4] = weights(draw, f"w{place + 4}", (cells, cells), drawn_scale(draw, 0.003, 0.02))
+        given[place] = weights(
+            draw, f"w{place}", (cells, inputs), drawn_scale(draw, 0.0005 if seed in LONG else 0.003, 0.02)
+        )
+        given[place + 4] = weights(
+            draw, f"w{place + 4}", (cells, cells), drawn_scale(draw, 0.0005 if seed in LONG else 0.003, 0.02)
+        )
         given[place + 11] = int32(f"b{place}", draw.integers(-3000, 3000, cells), 3e-4)
     given[18], given[19] = hidden, cell
     output = int8("y", (*moments, cells), 1 / 128, hidden.zero_point)
@@ -70,10 +79,37 @@ def lstm(seed: int) -> Graph:
     return one_operator("UNIDIRECTIONAL_SEQUENCE_LSTM", given, output, options)
 
 
+def echo(seed: int, feature_is_one: bool) -> Graph:
+    """Make an SVDF that rescales its input once: many results are halves, which tell how the factor was rounded."""
+    draw = np.random.default_rng(seed)
+    units, inputs = 60, 4
+    if feature_is_one:
+        scale, weight, middle, time = 0.5, 0.5, 0.25, drawn_scale(draw, 0.01, 1)
+        out = drawn_scale(draw, middle * time / 2, middle * time * 4)
+        values, times = np.eye(1, inputs).repeat(units, 0), draw.integers(-20, 20, (units, 1))
+    else:
+        scale, weight, time = drawn_scale(draw, 0.01, 0.1), drawn_scale(draw, 0.01, 0.1), 1.0
+        out = middle = drawn_scale(draw, scale * weight * 2, scale * weight * 10)
+        values, times = draw.integers(-3, 4, (units, inputs)), np.ones((units, 1))
+    given = [
+        int8("x", (4, inputs), scale),
+        int8("feature", (units, inputs), weight, 0, values),
+        int8("time", (units, 1), time, 0, times),
+        int32("bias", np.zeros(units), float(np.float32(middle) * np.float32(time))),
+        state("state", (4, units), DType.INT8, middle),
+    ]
+    return one_operator("SVDF", given, int8("y", (4, units), out), SvdfOptions(1))
+
+
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
 def test_svdf(dtype: DType, compared: Compared) -> None:
     graphs = [svdf(seed, dtype) for seed in range(30)]
     agree(graphs, lambda graph: random_inputs(graph, 25), compared, "recurrent")
+
+
+def test_factors_of_svdf(compared: Compared) -> None:
+    graphs = [echo(seed, bool(seed % 2)) for seed in range(24)]
+    agree(graphs, lambda graph: random_inputs(graph, 40), compared, "recurrent")
 
 
 def test_lstm(compared: Compared) -> None:

@@ -66,6 +66,12 @@ def test_tables_are_what_tflite_micro_computes(kind: str, compared: Compared) ->
     compared.add("tables", len(graphs), len(graphs) * 256)
 
 
+def test_hard_swish_with_a_factor_between_two_integers(compared: Compared) -> None:
+    """In float32 these quotients would be rounded to another multiplier of 16 bits."""
+    scales = [(0.006000938359647989, 0.003807065775617957), (0.08211380243301392, 0.1164378970861435)]
+    agree([unary("HARD_SWISH", scale, 0, out, 0) for scale, out in scales], lambda _: [[EVERY]], compared, "tables")
+
+
 def test_looking_up(compared: Compared) -> None:
     agree([drawn(kind, 0) for kind in KINDS if kind != "QUANTIZE"], lambda _: [[EVERY]], compared, "tables")
 
