@@ -123,10 +123,9 @@ def conv_parameters(layer: Layer, dz: F32, x: F32, g_weights: F32, g_bias: F32) 
     total = np.zeros((groups, outputs // groups, *g_weights.shape[1:]), np.float32)
     grouped_dz = dz.reshape(height, width, groups, outputs // groups, 1, 1, 1, *dz.shape[3:])
     grouped_x = x.reshape(size.height, size.width, groups, -1, *x.shape[3:]).transpose(2, 0, 1, 3, 4, 5)
-    rows = [_kernel_axis(size.height, layer.kernel[0], y * layer.stride[0] - layer.before(size)[0])
-            for y in range(height)]  # fmt: skip
-    columns = [_kernel_axis(size.width, layer.kernel[1], x_ * layer.stride[1] - layer.before(size)[1])
-               for x_ in range(width)]  # fmt: skip
+    above, left = layer.before(size)
+    rows = [_kernel_axis(size.height, layer.kernel[0], y * layer.stride[0] - above) for y in range(height)]
+    columns = [_kernel_axis(size.width, layer.kernel[1], y * layer.stride[1] - left) for y in range(width)]
     for b in range(samples):
         for y, (k_rows, in_rows) in enumerate(rows):
             for x_, (k_columns, in_columns) in enumerate(columns):

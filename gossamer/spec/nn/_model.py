@@ -76,10 +76,12 @@ class Layer:
 
     def before(self, size: Shape) -> Pair:
         """Return the positions of padding above and to the left."""
-        return tuple(  # type: ignore[return-value]
-            max(0, (out - 1) * s + k - n) // 2 if self.padding is Padding.SAME else 0
-            for out, s, k, n in zip(self.output(size)[:2], self.stride, self.kernel, size[:2], strict=True)
-        )
+        out = self.output(size)
+        return self._before(0, size.height, out.height), self._before(1, size.width, out.width)
+
+    def _before(self, axis: int, size: int, outputs: int) -> int:
+        needed = (outputs - 1) * self.stride[axis] + self.kernel[axis] - size
+        return max(0, needed) // 2 if self.padding is Padding.SAME else 0
 
     def output(self, size: Shape) -> Shape:
         """Return the shape of the output for an input of a fitting shape."""
