@@ -261,7 +261,7 @@ INLINE void block(const int8_t *weights, int32_t terms, const gs_q8_column_t *co
         {
             in[c] = rest->in[c][0];
         }
-        add_group(sums, weights, row_bytes, in, of, row_bytes % GROUP);
+        add_group(sums, weights, row_bytes, in, of, row_bytes - terms / step * GROUP);
     }
     UNROLL for (int32_t c = 0; c < of.columns; ++c)
     {
