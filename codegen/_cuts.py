@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from codegen._shape_rules import DAMAGED, integers
 from codegen.ir import Operator, OperatorError, SliceOptions, shape_text
 
 
@@ -35,7 +36,7 @@ def cuts_of(operator: Operator) -> tuple[list[Cut], tuple[int, ...]]:
 
 def _slice(operator: Operator) -> tuple[list[Cut], tuple[int, ...]]:
     shape = operator.input(0).shape
-    begins, sizes = _integers(operator, 1), _integers(operator, 2)
+    begins, sizes = integers(operator, 1), integers(operator, 2)
     if len(begins) != len(shape) or len(sizes) != len(shape):
         raise _refused(operator, f"it has {len(begins)} begins and {len(sizes)} sizes for {shape_text(shape)}")
     cuts = []
@@ -50,7 +51,7 @@ def _slice(operator: Operator) -> tuple[list[Cut], tuple[int, ...]]:
 def _strided_slice(operator: Operator) -> tuple[list[Cut], tuple[int, ...]]:
     """Read the three lists as TensorFlow does: an entry cuts an axis, adds one, or stands for all that are left."""
     shape, options = operator.input(0).shape, operator.options_as(SliceOptions)
-    begins, ends, steps = (_integers(operator, position) for position in (1, 2, 3))
+    begins, ends, steps = (integers(operator, position) for position in (1, 2, 3))
     if not len(begins) == len(ends) == len(steps):
         raise _refused(operator, f"it has {len(begins)} begins, {len(ends)} ends and {len(steps)} strides")
     entries = list(zip(begins, ends, steps, strict=True))
@@ -103,9 +104,5 @@ def _cut(operator: Operator, length: int, entry: Sequence[int], bit: int) -> Cut
     return Cut(start, max(0, -((start - stop) // step)), step)
 
 
-def _integers(operator: Operator, position: int) -> list[int]:
-    return [int(value) for value in operator.constant(position).reshape(-1)]
-
-
 def _refused(operator: Operator, reason: str) -> OperatorError:
-    return OperatorError(operator, reason, "the file is damaged: convert the model again")
+    return OperatorError(operator, reason, DAMAGED)

@@ -143,8 +143,11 @@ def _padding(chain: _Chain) -> Padding | None:
 
 
 def _keeps_meaning(operator: Operator) -> bool:
+    """Tell whether both ends are int8 of one scale."""
     source, output = operator.input(0), operator.output
-    return source.dtype is output.dtype is DType.INT8 and same_quantization(source, output)
+    if not source.dtype is output.dtype is DType.INT8 or source.quantization is None:
+        return False
+    return source.quantization.is_per_tensor and same_quantization(source, output)
 
 
 def _dilated(chain: _Chain, padding: Padding) -> Iterator[Operator]:

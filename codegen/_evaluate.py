@@ -131,6 +131,8 @@ def fill_of(operator: Operator) -> Any:
             raise OperatorError(operator, f"it pads with {values.size} values, not one", "convert the model again")
         return values[0]
     tensor = operator.output
+    if tensor.quantization is not None and not tensor.quantization.is_per_tensor:
+        raise OperatorError(operator, f"{tensor.name} has a scale for each channel", "convert the model again")
     return tensor.dtype.numpy.type(tensor.zero_point if tensor.quantization is not None else 0)
 
 

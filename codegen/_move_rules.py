@@ -67,7 +67,7 @@ def _concatenation(operator: Operator) -> Sequence[Shape]:
     shapes = [operator.input(position).shape for position in range(len(operator.inputs))]
     require(operator, bool(shapes), "it has no inputs")
     axis = axis_of(operator, operator.options_as(ir.AxisOptions).axis, len(shapes[0]))
-    others = {(shape[:axis], shape[axis + 1 :]) for shape in shapes}
+    others = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in shapes}
     named = ", ".join(map(shape_text, shapes))
     require(operator, len(others) == 1, f"the shapes {named} cannot be joined at axis {axis}")
     return [(*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])]

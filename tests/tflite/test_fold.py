@@ -376,6 +376,14 @@ def test_dilation_is_left_alone_where_something_else_reads_its_parts() -> None:
         folded(graph)
 
 
+def test_dilation_of_several_scales_is_left_to_lowering() -> None:
+    graph = dilated(SAME_AROUND, NONE)
+    for tensor in graph.operators[0].inputs[0], graph.operators[0].output:
+        assert tensor is not None
+        tensor.quantization = quantized([0.1, 0.2, 0.3], 0, len(tensor.shape) - 1)
+    assert len(kinds(graph)) == 3
+
+
 def test_the_c_of_what_is_folded_equals_tflite_micro_of_what_was() -> None:
     graphs = [
         dilated(SAME_AROUND, NONE),

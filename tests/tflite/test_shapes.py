@@ -82,6 +82,7 @@ def test_every_kind_has_a_rule() -> None:
         assert "not supported" not in caught.value.reason, kind
 
 
+NAN = Tensor("b", (1,), DType.FLOAT32, data=np.array([np.nan], np.float32))
 REFUSED: list[tuple[str, list[Tensor | None], Options, str]] = [
     ("CONV_2D", [x(1, 7, 8, 4), int8("w", (6, 3, 3, 3)), None], ir.ConvOptions(), "6 filters of 3 channels"),
     ("CONV_2D", [x(1, 7, 8, 4), int8("w", (5, 3, 3, 2)), None], ir.ConvOptions(), "5 filters of 2 channels"),
@@ -125,6 +126,8 @@ REFUSED: list[tuple[str, list[Tensor | None], Options, str]] = [
         "more axes",
     ),
     ("CONCATENATION", [x(2, 3), int8("y", (3, 3))], ir.AxisOptions(1), "cannot be joined"),
+    ("CONCATENATION", [x(3), x()], ir.AxisOptions(0), "cannot be joined"),
+    ("SLICE", [x(2), NAN, int32("s", [1])], Options(), "not integers"),
     ("CONCATENATION", [], ir.AxisOptions(1), "no inputs"),
     ("PACK", [x(2, 3), int8("y", (3, 3))], ir.AxisOptions(1), "are not one"),
     ("UNPACK", [x(2, 3)], ir.AxisOptions(1), "it has 1 outputs for 3"),
