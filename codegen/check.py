@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from codegen import host, oracle
 from codegen.export import compile_file
 from codegen.ir import DType, Graph, Operator, Tensor
 from codegen.program import Program, Settings
+from codegen.read import parse_model, read_model
 from codegen.write import write
 
 Array = NDArray[Any]
@@ -53,17 +54,20 @@ class Difference:
 def check(model: Path, settings: Settings, *, samples: int = 100, layers: bool = False) -> Outcome:
     """Compile a .tflite file, run it on random inputs, and compare all outputs with tflite-micro's.
 
-    With fewer weight bits than 8 the judge gets the requantized model, weights stored as int8. `layers` compares every
-    tensor, in order of computation. Raises ModelError, OracleError, BuildError.
+    The judge gets the file, or, where weights were requantized or the file leaves shapes open, the graph that was
+    compiled, with weights of eight bits. `layers` compares every tensor, in order of computation.
+    Raises ModelError, OracleError, BuildError.
     """
     program = compile_file(model, replace(settings, keep_all=layers, psram=settings.psram and not layers))
-    data = model.read_bytes() if settings.weight_bits == 8 else write(with_byte_weights(program.graph))
+    is_own = settings.weight_bits != 8 or any(tensor.dynamic for tensor in read_model(model).tensors())
+    data = write(with_byte_weights(program.graph)) if is_own else model.read_bytes()
+    index_of = {tensor.name: tensor.index for tensor in parse_model(data, str(model)).tensors()} if layers else {}
     inputs = random_inputs(program.graph, samples)
     answer = oracle.run(data, inputs, layers=layers)
     (ours,) = host.build([program])
     elements, tensors = 0, 0
     for sample, given in enumerate(inputs):
-        pairs = list(_pairs(program, ours, given, answer, sample, layers))
+        pairs = list(_pairs(program, ours, given, answer, sample, index_of))
         tensors = max(tensors, len(pairs))
         for operator, tensor, mine, theirs in pairs:
             elements += mine.size
@@ -75,16 +79,22 @@ def check(model: Path, settings: Settings, *, samples: int = 100, layers: bool =
 
 
 def _pairs(
-    program: Program, ours: host.HostModel, given: list[Array], answer: oracle.Answer, sample: int, layers: bool
+    program: Program,
+    ours: host.HostModel,
+    given: list[Array],
+    answer: oracle.Answer,
+    sample: int,
+    index_of: Mapping[str, int],
 ) -> Iterator[tuple[Operator | None, Tensor, Array, Array]]:
     outputs = ours.invoke(given)
-    if layers:
+    if index_of:
         theirs = answer.tensors[sample]
         for operator in program.graph.operators:
             for tensor in operator.outputs:
                 mine = ours.tensor(tensor)
-                if mine is not None and tensor.index in theirs:
-                    yield operator, tensor, mine, theirs[tensor.index]
+                index = index_of.get(tensor.name)
+                if mine is not None and index in theirs:
+                    yield operator, tensor, mine, theirs[index]
     for tensor, mine, judged in zip(program.graph.outputs, outputs, answer.outputs[sample], strict=True):
         yield None, tensor, mine, judged
 

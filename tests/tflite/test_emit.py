@@ -217,3 +217,13 @@ def test_the_command_line(model: Path, tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "cut.tflite").write_bytes(model.read_bytes()[:200])
     assert main(["codegen", str(tmp_path / "cut.tflite"), "-o", str(tmp_path / "none")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1 and not (tmp_path / "none").exists()
+
+
+def test_the_judge_of_an_open_batch_gets_the_shapes_that_were_inferred(tmp_path: Path) -> None:
+    """tflite-micro takes what stands in the file for a dimension left open, even where other shapes contradict it."""
+    graph = residual()
+    for tensor in graph.tensors():
+        tensor.dynamic = tensor.data is None
+    path = tmp_path / "open.tflite"
+    path.write_bytes(write(graph))
+    assert checking.check(path, Settings(), samples=5, layers=True).equal
