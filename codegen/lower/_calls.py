@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -80,8 +79,7 @@ def lowers(*kinds: str) -> Callable[[Lowering], Lowering]:
 def supported() -> tuple[str, ...]:
     """List the kinds of operators that can be lowered."""
     for family in _FAMILIES:
-        with contextlib.suppress(ModuleNotFoundError):  # while families are being written
-            importlib.import_module(f"codegen.lower.{family}")
+        importlib.import_module(f"codegen.lower.{family}")
     return tuple(sorted(_LOWERINGS))
 
 
