@@ -1,7 +1,7 @@
-"""Time one training step of the core beside numpy with BLAS on one thread, and beside plain loops in C.
+"""Time one training step of the core beside numpy with BLAS on one thread (perceptrons), and beside plain loops in C.
 
-All three do the same arithmetic; the core and the plain loops give the same bits. Times are the least of several
-runs that take turns, so that the ratios hold on a busy machine.
+All do the same arithmetic; the core and the plain loops give the same bits. Times are the least of several runs that
+take turns, so that the ratios hold on a busy machine.
 
 Run: python benchmarks/training.py
 """
@@ -19,9 +19,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.native import FAST, FIRMWARE, shared_library
+from gossamer.native import FAST, core_sources, shared_library
+from gossamer.spec.constants import CONFIG_WORDS, Init, LayerKind, Padding
+from gossamer.spec.nn import Layer, Model, Shape
 
 STEPS = [((784, 12, 10), 50), ((784, 128, 10), 50), ((64, 32, 10), 16)]  # layers, batch
+
+
+def conv(outputs: int, kernel: int, padding: Padding = Padding.SAME) -> Layer:
+    """Return a convolution with ReLU."""
+    return Layer(LayerKind.CONV, True, outputs, (kernel, kernel), (1, 1), padding, groups=1)
+
+
+_POOL = Layer(LayerKind.POOL_MAX, kernel=(2, 2), stride=(2, 2))
+_LOGITS = Layer(LayerKind.DENSE, outputs=10)
+CNNS = {
+    "digits: conv 8, conv 16": (Model(Shape(8, 8, 1), (conv(8, 3), _POOL, conv(16, 3), _POOL, _LOGITS)), 16),
+    "LeNet-5": (
+        Model(
+            Shape(28, 28, 1),
+            (
+                conv(6, 5), _POOL, conv(16, 5, Padding.VALID), _POOL,
+                Layer(LayerKind.DENSE, True, 120), Layer(LayerKind.DENSE, True, 84), _LOGITS,
+            ),
+        ),
+        4,
+    ),
+    "conv 32, conv 32": (Model(Shape(16, 16, 16), (conv(32, 3), conv(32, 3), _POOL, _LOGITS)), 2),
+}  # fmt: skip
 TURNS, TURN_S = 15, 0.02
 LR = 0.01
 
@@ -31,7 +56,7 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_
 CHILD = "GOSSAMER_BENCHMARK_CHILD"
 
 CDEF = """
-typedef struct { uint32_t layers; uint32_t dims[33]; } gs_nn_t;
+typedef struct gs_model gs_model_t;
 typedef struct {
     const uint8_t *features;
     const uint8_t *labels;
@@ -39,39 +64,50 @@ typedef struct {
     float scale;
     float offset;
 } gs_samples_t;
-size_t gs_nn_scratch_floats(const gs_nn_t *nn, uint32_t batch);
-float gs_nn_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samples, const uint16_t *rows,
-                     uint32_t batch, float *g, float *scratch);
-float plain_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samples, const uint16_t *rows,
-                     uint32_t batch, float *g);
-void gs_nn_update(uint32_t parameters, float *w, float *velocity, const float *g, float lr, float momentum,
-                  float weight_decay);
+typedef struct {
+    const gs_samples_t *samples;
+    const uint16_t *rows;
+    uint32_t first;
+    uint32_t count;
+} gs_batch_t;
+typedef struct { uint32_t kind; float momentum; float beta1; float beta2; float epsilon; float decay; } gs_optimizer_t;
+size_t benchmark_model_bytes(void);
+uint32_t gs_model_read(gs_model_t *model, const uint8_t *words, bool all_given);
+size_t gs_nn_scratch_floats(const gs_model_t *model, uint32_t batch);
+float gs_nn_gradient(const gs_model_t *model, const float *w, const gs_batch_t *batch, void *dropout,
+                     uint32_t first_draw, float *g, float *scratch);
+float plain_gradient(const gs_model_t *model, const float *w, const gs_batch_t *batch, float *g);
+float plain_cnn_gradient(const gs_model_t *model, const float *w, const gs_batch_t *batch, float *g);
+void gs_optimizer_step(const gs_optimizer_t *optimizer, uint32_t parameters, float lr, float *w, const float *g,
+                       float *state);
 """
 
 
 class Batch:
-    """Hold byte samples and initial weights."""
+    """Hold a model, byte samples and initial weights."""
 
-    def __init__(self, dims: Sequence[int], batch: int) -> None:
+    def __init__(self, model: Model, batch: int) -> None:
         random = np.random.default_rng(1)
-        self.dims, self.batch = dims, batch
-        self.x = random.integers(0, 256, (1000, dims[0]), np.uint8)
-        self.labels = random.integers(0, dims[-1], 1000).astype(np.uint8)
+        self.model, self.batch = model, batch
+        self.x = random.integers(0, 256, (1000, model.input.numbers), np.uint8)
+        self.labels = random.integers(0, model.classes, 1000).astype(np.uint8)
         self.rows = random.integers(0, 1000, batch).astype(np.uint16)
-        self.layers = [
-            (random.normal(size=(o, i)).astype(np.float32) / np.float32(i**0.5), np.zeros(o, np.float32))
-            for i, o in zip(dims[:-1], dims[1:], strict=True)
-        ]
+        self.flat: NDArray[np.float32] = model.initial(1, Init.HE)
 
     @property
-    def flat(self) -> NDArray[np.float32]:
-        """Copy the weights into one vector (SPEC.md 3.1)."""
-        return np.concatenate([part.ravel() for layer in self.layers for part in layer])
+    def layers(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Copy the weights and biases of a perceptron out of the vector (SPEC.md 3.1)."""
+        found, at, width = [], 0, self.model.input.numbers
+        for layer in self.model.layers:
+            middle, end = at + width * layer.outputs, at + (width + 1) * layer.outputs
+            found.append((self.flat[at:middle].reshape(layer.outputs, width).copy(), self.flat[middle:end].copy()))
+            at, width = end, layer.outputs
+        return found
 
 
 def numpy_step(batch: Batch) -> Callable[[], None]:
     """Return a step as numpy is meant to be used: matrix products by BLAS."""
-    layers = [(weights.copy(), bias.copy()) for weights, bias in batch.layers]
+    layers = batch.layers
     scale, lr, inv = np.float32(1 / 255), np.float32(LR), np.float32(1 / batch.batch)
     samples = np.arange(batch.batch)
 
@@ -103,27 +139,31 @@ def numpy_step(batch: Batch) -> Callable[[], None]:
 class CoreStep:
     """Step in C, by the core or by the plain loops."""
 
-    def __init__(self, ffi: Any, lib: Any, batch: Batch, plain: bool) -> None:
-        self.w = batch.flat
-        self._lib, self._null, self._plain = lib, ffi.NULL, plain
-        dims = list(batch.dims)
-        nn = ffi.new("gs_nn_t *", {"layers": len(dims) - 1, "dims": dims})
+    def __init__(self, ffi: Any, lib: Any, batch: Batch, plain: str = "") -> None:
+        self.w = batch.flat.copy()
+        self._lib, self._null, self._plain = lib, ffi.NULL, getattr(lib, plain) if plain else None
+        words = batch.model.words()
+        memory = ffi.new("uint64_t[]", lib.benchmark_model_bytes() // 8 + 1)
+        model = ffi.cast("gs_model_t *", memory)
+        lib.gs_model_read(model, np.array([words.get(name, 0) for name in CONFIG_WORDS], np.uint32).tobytes(), False)
         features, labels = (ffi.from_buffer("uint8_t[]", part) for part in (batch.x, batch.labels))
         fields = {"features": features, "labels": labels, "type": 0, "scale": 1 / 255, "offset": 0}
+        samples = ffi.new("gs_samples_t *", fields)
+        rows = ffi.from_buffer("uint16_t[]", batch.rows)
+        self._held = memory, features, labels, samples, rows
+        self._batch = ffi.new("gs_batch_t *", {"samples": samples, "rows": rows, "count": batch.batch})
         self._g = ffi.new("float[]", len(self.w))
-        self._scratch = ffi.new("float[]", lib.gs_nn_scratch_floats(nn, batch.batch))
+        self._scratch = ffi.new("float[]", lib.gs_nn_scratch_floats(model, batch.batch))
         self._w = ffi.from_buffer("float[]", self.w)
-        self._rows = ffi.from_buffer("uint16_t[]", batch.rows)
-        self._held = features, labels
-        self._given = nn, self._w, ffi.new("gs_samples_t *", fields), self._rows, batch.batch, self._g
+        self._model, self._sgd = model, ffi.new("gs_optimizer_t *")
 
     def __call__(self) -> None:
         """Take one step."""
         if self._plain:
-            self._lib.plain_gradient(*self._given)
+            self._plain(self._model, self._w, self._batch, self._g)
         else:
-            self._lib.gs_nn_gradient(*self._given, self._scratch)
-        self._lib.gs_nn_update(len(self.w), self._w, self._null, self._g, LR, 0.0, 0.0)
+            self._lib.gs_nn_gradient(self._model, self._w, self._batch, self._null, 0, self._g, self._scratch)
+        self._lib.gs_optimizer_step(self._sgd, len(self.w), LR, self._w, self._g, self._null)
 
 
 def microseconds(steps: Sequence[Callable[[], None]]) -> list[float]:
@@ -144,25 +184,38 @@ def microseconds(steps: Sequence[Callable[[], None]]) -> list[float]:
     return [1e6 * seconds for seconds in best]
 
 
+def held_against_plain(ffi: Any, lib: Any, name: str, batch: Batch, plain: str) -> None:
+    """Refuse to time what gives other bits."""
+    check = CoreStep(ffi, lib, batch), CoreStep(ffi, lib, batch, plain)
+    for step in check:
+        step()
+    if check[0].w.tobytes() != check[1].w.tobytes():
+        raise SystemExit(f"{name}: the core and the plain loops part")
+
+
 def measure() -> None:
-    """Print a table in Markdown."""
-    core = [FIRMWARE / "core" / f"gs_{module}.c" for module in ("nn", "math", "rng")]
-    plain = Path(__file__).with_name("training_plain.c")
-    ffi, lib = shared_library("training", [*core, plain], CDEF, FAST)
+    """Print two tables in Markdown."""
+    here = Path(__file__).parent
+    plain = [here / "training_plain.c", here / "training_plain_cnn.c"]
+    core = [path for path in core_sources() if "_q8" not in path.name]
+    ffi, lib = shared_library("training", [*core, *plain], CDEF, FAST)
     print("| layers | batch | core | numpy, BLAS, 1 thread | core / numpy | plain loops / core |")
     print("|---|---|---|---|---|---|")
     for dims, size in STEPS:
-        batch = Batch(dims, size)
-        check = CoreStep(ffi, lib, batch, plain=False), CoreStep(ffi, lib, batch, plain=True)
-        for step in check:
-            step()
-        if check[0].w.tobytes() != check[1].w.tobytes():
-            raise SystemExit(f"{dims}: the core and the plain loops part")
-        fast, blas, slow = microseconds(
-            [CoreStep(ffi, lib, batch, plain=False), numpy_step(batch), CoreStep(ffi, lib, batch, plain=True)]
-        )
+        batch = Batch(Model.dense(dims), size)
         layers = "-".join(map(str, dims))
+        held_against_plain(ffi, lib, layers, batch, "plain_gradient")
+        fast, blas, slow = microseconds(
+            [CoreStep(ffi, lib, batch), numpy_step(batch), CoreStep(ffi, lib, batch, "plain_gradient")]
+        )
         print(f"| {layers} | {size} | {fast:.1f} µs | {blas:.1f} µs | {fast / blas:.2f} | {slow / fast:.1f} |")
+    print("\n| convolutional model | batch | core | plain loops | plain loops / core |")
+    print("|---|---|---|---|---|")
+    for name, (model, size) in CNNS.items():
+        batch = Batch(model, size)
+        held_against_plain(ffi, lib, name, batch, "plain_cnn_gradient")
+        fast, slow = microseconds([CoreStep(ffi, lib, batch), CoreStep(ffi, lib, batch, "plain_cnn_gradient")])
+        print(f"| {name} | {size} | {fast:.1f} µs | {slow:.1f} µs | {slow / fast:.1f} |")
 
 
 def main() -> None:

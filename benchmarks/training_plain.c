@@ -4,24 +4,25 @@
 
 #define FLOATS_MAX (64 * 2048) /* batch times the widths of all layers */
 
-float plain_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samples, const uint16_t *rows,
-                     uint32_t batch, float *g);
+float plain_gradient(const gs_model_t *model, const float *w, const gs_batch_t *given, float *g);
 
 /* As gs_nn_gradient, for byte features and batches that FLOATS_MAX holds. One thread at a time. */
-float plain_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samples, const uint16_t *rows,
-                     uint32_t batch, float *g)
+float plain_gradient(const gs_model_t *model, const float *w, const gs_batch_t *given, float *g)
 {
+    const gs_samples_t *samples = given->samples;
+    const uint16_t *rows = given->rows;
+    const uint32_t batch = given->count;
     static float memory[FLOATS_MAX];
     float *x = memory;
     for (uint32_t b = 0; b < batch; ++b) {
-        for (uint32_t i = 0; i < nn->dims[0]; ++i) {
-            const uint8_t byte = samples->features[(size_t)rows[b] * nn->dims[0] + i];
-            x[b * nn->dims[0] + i] = (float)byte * samples->scale + samples->offset;
+        for (uint32_t i = 0; i < model->inputs; ++i) {
+            const uint8_t byte = samples->features[(size_t)rows[b] * model->inputs + i];
+            x[b * model->inputs + i] = (float)byte * samples->scale + samples->offset;
         }
     }
-    for (uint32_t l = 0; l < nn->layers; ++l) {
-        const uint32_t in = nn->dims[l], out = nn->dims[l + 1];
-        const float *weights = w + gs_nn_offset(nn, l), *bias = weights + in * out;
+    for (uint32_t l = 0; l < model->layers; ++l) {
+        const uint32_t in = model->layer[l].channels, out = model->layer[l].outputs;
+        const float *weights = w + model->layer[l].at, *bias = weights + in * out;
         float *y = x + batch * in;
         for (uint32_t b = 0; b < batch; ++b) {
             for (uint32_t o = 0; o < out; ++o) {
@@ -29,14 +30,14 @@ float plain_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samp
                 for (uint32_t i = 0; i < in; ++i) {
                     z += weights[o * in + i] * x[b * in + i];
                 }
-                y[b * out + o] = l + 1 == nn->layers || z > 0.0f ? z : 0.0f;
+                y[b * out + o] = l + 1 == model->layers || z > 0.0f ? z : 0.0f;
             }
         }
         x = y;
     }
 
     float *dz = x;
-    const uint32_t classes = nn->dims[nn->layers];
+    const uint32_t classes = model->classes;
     const float inv = 1.0f / (float)batch;
     float loss = 0.0f;
     for (uint32_t b = 0; b < batch; ++b) {
@@ -57,9 +58,9 @@ float plain_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samp
         }
     }
 
-    memset(g, 0, gs_nn_parameters(nn) * sizeof *g);
-    for (uint32_t l = nn->layers; l-- > 0;) {
-        const uint32_t in = nn->dims[l], out = nn->dims[l + 1], at = gs_nn_offset(nn, l);
+    memset(g, 0, model->parameters * sizeof *g);
+    for (uint32_t l = model->layers; l-- > 0;) {
+        const uint32_t in = model->layer[l].channels, out = model->layer[l].outputs, at = model->layer[l].at;
         x = dz - batch * in;
         for (uint32_t b = 0; b < batch; ++b) {
             float *dx = dz + batch * out;

@@ -14,11 +14,10 @@ typedef struct {
 static const range_t ranges[] = {
     {GS_CFG_NODES, 2, GS_NODE_ID_MAX + 1},
     {GS_CFG_ROUNDS, 1, UINT32_MAX},
-    {GS_CFG_LAYERS, 1, GS_LAYERS_MAX},
-    {GS_CFG_INIT, 0, GS_INIT_HE},
+    {GS_CFG_INIT, 0, GS_INIT_GIVEN},
     {GS_CFG_BATCH, 1, 65535},
     {GS_CFG_LOCAL_STEPS, 1, 65535},
-    {GS_CFG_OPTIMIZER, 0, GS_OPTIMIZER_SGD},
+    {GS_CFG_OPTIMIZER, 0, GS_OPTIMIZER_ADAM},
     {GS_CFG_VAL_PERMILLE, 0, 999},
     {GS_CFG_EVAL_EVERY, 1, UINT32_MAX},
     {GS_CFG_LR_POLICY, 0, GS_LR_ADASTAIR | GS_LR_ADALOSS},
@@ -101,51 +100,40 @@ static float real(reader_t *reader, uint32_t at, float least)
     return value;
 }
 
-/* Only perceptrons for now. */
 static void read_model(reader_t *reader, gs_config_t *config)
 {
-    uint64_t parameters = 0;
-    const uint32_t layers = word(reader, GS_CFG_LAYERS);
-    if (layers < 1 || layers > GS_LAYERS_MAX) {
-        return; /* refused by its range */
+    config->init = word(reader, GS_CFG_INIT);
+    config->batch = word(reader, GS_CFG_BATCH);
+    config->local_steps = word(reader, GS_CFG_LOCAL_STEPS);
+    refuse(reader, gs_model_read(&config->model, reader->words, config->init == GS_INIT_GIVEN));
+    /* Draws of stream DROPOUT have 32-bit numbers; the factors are below 2^16, 2^16 and 2^26. */
+    if ((uint64_t)config->local_steps * config->batch * config->model.dropped > 1ull << 32) {
+        refuse(reader, GS_CFG_LOCAL_STEPS);
     }
-    uint64_t inputs = 1;
-    for (uint32_t axis = 0; axis < 3; ++axis) {
-        const uint32_t size = word(reader, GS_CFG_INPUT_HEIGHT + axis);
-        if (size < 1 || size > 65535) {
-            refuse(reader, GS_CFG_INPUT_HEIGHT + axis);
-            return;
-        }
-        inputs *= size;
-    }
-    if (inputs > GS_ELEMENTS_MAX) {
-        refuse(reader, GS_CFG_INPUT_HEIGHT);
+}
+
+static void read_optimizer(reader_t *reader, gs_config_t *config)
+{
+    gs_optimizer_t *optimizer = &config->optimizer;
+    optimizer->kind = word(reader, GS_CFG_OPTIMIZER);
+    config->lr = real(reader, GS_CFG_LR, 0.0f);
+    optimizer->weight_decay = real(reader, GS_CFG_WEIGHT_DECAY, 0.0f);
+    if (optimizer->kind == GS_OPTIMIZER_SGD) {
+        optimizer->momentum = real(reader, GS_CFG_MOMENTUM, 0.0f);
         return;
     }
-    config->nn.layers = layers;
-    config->nn.dims[0] = (uint32_t)inputs;
-    for (uint32_t l = 0; l < layers; ++l) {
-        const uint32_t at = GS_CFG_LAYER0 + l * GS_LAYER_WORDS;
-        const uint32_t width = word(reader, at + GS_LAYER_OUTPUTS);
-        if (word(reader, at + GS_LAYER_KIND) != GS_KIND_DENSE) {
-            refuse(reader, at + GS_LAYER_KIND);
-        }
-        if (word(reader, at + GS_LAYER_RELU) != (l + 1 < layers)) {
-            refuse(reader, at + GS_LAYER_RELU);
-        }
-        if (width < 1 || width > 65535) {
-            refuse(reader, at + GS_LAYER_OUTPUTS);
-        }
-        if (word(reader, at + GS_LAYER_FROZEN)) {
-            refuse(reader, at + GS_LAYER_FROZEN);
-        }
-        config->nn.dims[l + 1] = width;
-        parameters += ((uint64_t)config->nn.dims[l] + 1) * width;
+    optimizer->beta1 = real(reader, GS_CFG_BETA1, 0.0f);
+    optimizer->beta2 = real(reader, GS_CFG_BETA2, 0.0f);
+    optimizer->epsilon = real(reader, GS_CFG_EPSILON, 0.0f);
+    if (optimizer->beta1 >= 1.0f) {
+        refuse(reader, GS_CFG_BETA1);
     }
-    if (parameters > GS_PARAMETERS_MAX || config->nn.dims[layers] > GS_CLASSES_MAX) {
-        refuse(reader, GS_CFG_LAYERS);
+    if (optimizer->beta2 >= 1.0f) {
+        refuse(reader, GS_CFG_BETA2);
     }
-    config->parameters = (uint32_t)parameters;
+    if (optimizer->epsilon == 0.0f) {
+        refuse(reader, GS_CFG_EPSILON);
+    }
 }
 
 static void read_rates(reader_t *reader, gs_config_t *config)
@@ -192,7 +180,7 @@ static void read_policy(reader_t *reader, gs_config_t *config)
         break;
     case GS_POLICY_TOPK:
         CHECK(reader, topk_ranges);
-        if (word(reader, GS_CFG_TOP) > config->parameters) {
+        if (word(reader, GS_CFG_TOP) > config->model.parameters) {
             refuse(reader, GS_CFG_TOP);
         }
         break;
@@ -219,7 +207,7 @@ static void read_policy(reader_t *reader, gs_config_t *config)
 gs_err_t gs_config_load(gs_config_t *config, const uint8_t *image, size_t len, uint32_t *bad_word)
 {
     const size_t words_at = GS_IMAGE_HEADER_BYTES;
-    const size_t labels_at = words_at + 4 * (size_t)GS_CFG_WORDS;
+    const size_t given_at = words_at + 4 * (size_t)GS_CFG_WORDS;
     memset(config, 0, sizeof *config);
     *bad_word = GS_CFG_WORDS;
     if (len < GS_IMAGE_HEADER_BYTES || gs_load_u32(image) != GS_IMAGE_MAGIC) {
@@ -231,7 +219,7 @@ gs_err_t gs_config_load(gs_config_t *config, const uint8_t *image, size_t len, u
     if (gs_load_u16(image + 6) != GS_WIRE_VERSION) {
         return GS_ERR_WIRE_VERSION;
     }
-    if (gs_load_u32(image + 8) != len || len < labels_at) {
+    if (gs_load_u32(image + 8) != len || len < given_at) {
         return GS_ERR_IMAGE_LENGTH;
     }
     config->image_crc = gs_load_u32(image + 12);
@@ -246,12 +234,7 @@ gs_err_t gs_config_load(gs_config_t *config, const uint8_t *image, size_t len, u
     config->nodes = word(&reader, GS_CFG_NODES);
     config->rounds = word(&reader, GS_CFG_ROUNDS);
     read_model(&reader, config);
-    config->init = word(&reader, GS_CFG_INIT);
-    config->batch = word(&reader, GS_CFG_BATCH);
-    config->local_steps = word(&reader, GS_CFG_LOCAL_STEPS);
-    config->lr = real(&reader, GS_CFG_LR, 0.0f);
-    config->momentum = real(&reader, GS_CFG_MOMENTUM, 0.0f);
-    config->weight_decay = real(&reader, GS_CFG_WEIGHT_DECAY, 0.0f);
+    read_optimizer(&reader, config);
     config->val_permille = word(&reader, GS_CFG_VAL_PERMILLE);
     config->eval_every = word(&reader, GS_CFG_EVAL_EVERY);
     read_rates(&reader, config);
@@ -270,15 +253,24 @@ gs_err_t gs_config_load(gs_config_t *config, const uint8_t *image, size_t len, u
         return GS_ERR_CONFIG;
     }
 
-    config->row_bytes = config->nn.dims[0] * (config->test.type == GS_FEATURE_U8 ? 1 : 4);
+    gs_model_t *model = &config->model;
+    config->row_bytes = model->inputs * (config->test.type == GS_FEATURE_U8 ? 1 : 4);
+    const size_t labels_at = given_at + 4 * (size_t)model->given_count;
     const size_t features_at = labels_at + (config->test_count + 3) / 4 * (size_t)4;
     if ((uint64_t)len != features_at + (uint64_t)config->test_count * config->row_bytes) {
         return GS_ERR_IMAGE_LENGTH;
     }
+    model->given = (const float *)(const void *)(image + given_at);
+    for (uint32_t i = 0; i < model->given_count; ++i) {
+        if (!gs_is_finite(model->given[i])) {
+            *bad_word = GS_CFG_INIT;
+            return GS_ERR_CONFIG;
+        }
+    }
     config->test.labels = image + labels_at;
     config->test.features = image + features_at;
     for (uint32_t i = 0; i < config->test_count; ++i) {
-        if (config->test.labels[i] >= config->nn.dims[config->nn.layers]) {
+        if (config->test.labels[i] >= model->classes) {
             return GS_ERR_SHARD;
         }
     }

@@ -3,21 +3,21 @@
 #define GS_CONFIG_H
 
 #include "gs_err.h"
-#include "gs_nn.h"
+#include "gs_model.h"
+#include "gs_optimizer.h"
+#include "gs_samples.h"
 
 typedef struct {
     uint32_t image_crc;
     uint32_t seed[2];
     uint32_t nodes;
     uint32_t rounds;
-    gs_nn_t nn;
-    uint32_t parameters;
+    gs_model_t model;
     uint32_t init;
     uint32_t batch;
     uint32_t local_steps;
+    gs_optimizer_t optimizer;
     float lr;
-    float momentum;
-    float weight_decay;
     uint32_t val_permille;
     uint32_t eval_every;
     uint32_t lr_policy;

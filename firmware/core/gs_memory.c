@@ -18,7 +18,7 @@ typedef struct {
 enum {
     PART_STATE,
     PART_WEIGHTS,
-    PART_VELOCITY,
+    PART_OPTIMIZER,
     PART_RESIDUAL,
     PART_REFERENCE,
     PART_FIFO,
@@ -77,12 +77,13 @@ static uint32_t reassembly_places(const gs_config_t *config)
 
 static void list_parts(const gs_config_t *config, gs_arena_part_t parts[PARTS])
 {
-    const size_t floats = config->parameters * sizeof(float);
+    const size_t floats = config->model.parameters * sizeof(float);
     const size_t fifo = config->fifo;
     const size_t listed = 2 * (size_t)config->shard_max + config->batch;
     parts[PART_STATE] = (gs_arena_part_t){"state", sizeof(checkpoint_t) + sizeof(gs_state_t)};
     parts[PART_WEIGHTS] = (gs_arena_part_t){"weights", floats};
-    parts[PART_VELOCITY] = (gs_arena_part_t){"velocity", config->momentum != 0.0f ? floats : 0};
+    parts[PART_OPTIMIZER] = (gs_arena_part_t){
+        "optimizer", gs_optimizer_floats(&config->optimizer, config->model.parameters) * sizeof(float)};
     parts[PART_RESIDUAL] = (gs_arena_part_t){"residual", config->error_feedback ? floats : 0};
     parts[PART_REFERENCE] = (gs_arena_part_t){"reference", config->policy == GS_POLICY_TOPK ? floats : 0};
     parts[PART_FIFO] =
@@ -93,7 +94,7 @@ static void list_parts(const gs_config_t *config, gs_arena_part_t parts[PARTS])
     parts[PART_AVERAGE] = (gs_arena_part_t){"score average", keeps_average(config) ? floats : 0};
     /* Nothing is sent while a batch is in work, and no activation is needed after it: they share their place. */
     parts[PART_ACTIVATIONS] = (gs_arena_part_t){
-        "activations, outgoing", greater(gs_nn_scratch_floats(&config->nn, config->batch) * sizeof(float),
+        "activations, outgoing", greater(gs_nn_scratch_floats(&config->model, config->batch) * sizeof(float),
                                          aligned(message_bytes(config)) + config->mtu)};
     parts[PART_SHARD] = (gs_arena_part_t){"shard", gs_memory_shard_bytes(config, config->shard_max)};
     parts[PART_LISTS] = (gs_arena_part_t){"sample lists", listed * sizeof(uint16_t)};
@@ -131,7 +132,7 @@ void gs_memory_lay_out(gs_node_t *node)
     node->checkpoint_bytes = (size_t)(at[PART_PEERS + 1] - node->arena);
     node->state = (gs_state_t *)(void *)(at[PART_STATE] + sizeof(checkpoint_t));
     node->w = FLOATS(PART_WEIGHTS);
-    node->velocity = FLOATS(PART_VELOCITY);
+    node->optimizer = FLOATS(PART_OPTIMIZER);
     node->residual = FLOATS(PART_RESIDUAL);
     node->reference = FLOATS(PART_REFERENCE);
     node->fifo_lens = (uint32_t *)(void *)at[PART_FIFO];
@@ -205,9 +206,10 @@ uint32_t gs_memory_load(gs_node_t *node, uint32_t slot)
 void gs_memory_start_anew(gs_node_t *node)
 {
     memset(node->arena, 0, node->checkpoint_bytes);
-    gs_nn_init(&node->config.nn, node->config.init, node->config.seed, node->w);
+    gs_nn_init(&node->config.model, node->config.init, node->config.seed, node->w);
+    gs_optimizer_reset(&node->config.optimizer, node->config.model.parameters, node->optimizer);
     if (node->reference) {
-        memcpy(node->reference, node->w, node->config.parameters * sizeof(float));
+        memcpy(node->reference, node->w, node->config.model.parameters * sizeof(float));
     }
     gs_lr_init(&node->state->rate, &node->config);
 }

@@ -36,7 +36,7 @@ static gs_err_t parse(const gs_config_t *config, const uint8_t *payload, size_t 
 void gs_segment_walk(const gs_node_t *node, const gs_segment_t *segment, gs_walk_t *walk)
 {
     const gs_config_t *config = &node->config;
-    const uint64_t parameters = config->parameters;
+    const uint64_t parameters = config->model.parameters;
     const uint32_t parts = gs_policy_parts(config);
     gs_rng_t rng;
     switch (segment->coding) {
@@ -46,10 +46,10 @@ void gs_segment_walk(const gs_node_t *node, const gs_segment_t *segment, gs_walk
         break;
     case GS_CODING_MASK:
         gs_rng_init(&rng, config->seed, GS_STREAM_MASK, node->round, 0);
-        gs_walk_mask(walk, config->parameters, &rng, config->ratio24);
+        gs_walk_mask(walk, config->model.parameters, &rng, config->ratio24);
         break;
     default:
-        gs_walk_index(walk, &config->nn, config->unit, segment->coding, segment->index, segment->index_bytes);
+        gs_walk_index(walk, &config->model, config->unit, segment->coding, segment->index, segment->index_bytes);
         break;
     }
 }
@@ -107,7 +107,7 @@ gs_err_t gs_merge_on_segment(gs_node_t *node, const uint8_t *payload, size_t len
 static float verify(gs_node_t *node, const gs_segment_t *segment)
 {
     const gs_config_t *config = &node->config;
-    const size_t bytes = config->parameters * sizeof(float);
+    const size_t bytes = config->model.parameters * sizeof(float);
     gs_walk_t walk;
     float loss;
     uint32_t correct;
@@ -156,7 +156,7 @@ void gs_merge_commit(gs_node_t *node)
     float *numerator = node->start;
     float *denominator = node->gradient;
     /* NaN: no message covered the coordinate. Weights are neither NaN nor -inf, so no sum of them is. */
-    for (uint32_t c = 0; c < config->parameters; ++c) {
+    for (uint32_t c = 0; c < config->model.parameters; ++c) {
         denominator[c] = gs_float_of(GS_CANONICAL_NAN);
     }
     for (uint32_t i = 0; i < state->fifo_count; ++i) {
@@ -173,7 +173,7 @@ void gs_merge_commit(gs_node_t *node)
             denominator[c] = (covered ? denominator[c] : own) + weight;
         }
     }
-    for (uint32_t c = 0; c < config->parameters; ++c) {
+    for (uint32_t c = 0; c < config->model.parameters; ++c) {
         if (denominator[c] == denominator[c]) {
             const float mixed = numerator[c] / denominator[c];
             node->w[c] = gs_is_finite(mixed) ? mixed : node->w[c];

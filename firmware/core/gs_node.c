@@ -125,7 +125,7 @@ static gs_err_t take_shard(gs_node_t *node)
     node->samples.labels = node->shard + 8;
     node->samples.features = node->shard + 8 + (samples + 3) / 4 * (size_t)4;
     for (uint32_t i = 0; i < samples; ++i) {
-        if (node->samples.labels[i] >= config->nn.dims[config->nn.layers]) {
+        if (node->samples.labels[i] >= config->model.classes) {
             return GS_ERR_SHARD;
         }
         node->lists[i] = (uint16_t)i;

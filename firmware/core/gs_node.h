@@ -12,6 +12,7 @@
 
 #include "gs_config.h"
 #include "gs_lr.h"
+#include "gs_nn.h"
 #include "gs_wire.h"
 
 /* What a node needs from where it runs. `ctx` is handed back with every call. */
@@ -61,7 +62,7 @@ typedef struct {
     size_t checkpoint_bytes;
     gs_state_t *state;
     float *w;
-    float *velocity;  /* NULL: no momentum */
+    float *optimizer; /* NULL: nothing lives from step to step */
     float *residual;  /* NULL: no error feedback */
     float *reference; /* NULL: not topk */
     uint32_t *fifo_lens;
@@ -97,6 +98,7 @@ typedef struct {
     float test_loss;
     uint32_t test_correct;
     uint32_t counters[GS_METRIC_WORDS]; /* since the last METRICS; floats as bits */
+    size_t report_bytes;
     uint8_t report[4 * GS_METRIC_WORDS + 8 * GS_LAYERS_MAX];
 } gs_node_t;
 

@@ -18,7 +18,7 @@ static size_t encode(gs_node_t *node, uint32_t part, const gs_walk_t *coordinate
     uint8_t coding = gs_policy_get(config->policy)->coding;
     size_t index_bytes = 0;
     if (list) {
-        const uint32_t units = gs_units_count(&config->nn, config->unit);
+        const uint32_t units = gs_units_count(&config->model, config->unit);
         index_bytes = gs_index_encode(list, listed, units, out + GS_SEGMENT_HEADER_BYTES, &coding);
     }
 
@@ -142,18 +142,18 @@ static uint32_t *rank_units(gs_node_t *node)
 {
     const gs_config_t *config = &node->config;
     float *scores = node->gradient;
-    for (uint32_t p = 0; p < config->parameters; ++p) {
+    for (uint32_t p = 0; p < config->model.parameters; ++p) {
         const float score = config->score == GS_SCORE_WEIGHT   ? node->w[p]
                             : config->score == GS_SCORE_UPDATE ? node->w[p] - node->start[p]
                                                                : node->average[p];
         scores[p] = gs_absf(score);
     }
-    const uint32_t units = gs_units_count(&config->nn, config->unit);
+    const uint32_t units = gs_units_count(&config->model, config->unit);
     if (config->unit != GS_UNIT_PARAMETER) {
         /* In place: parameter u lies in a unit whose number is at most u, because every unit before it holds at least
            one parameter with a lower index. So what is overwritten has been read. */
         for (uint32_t u = 0; u < units; ++u) {
-            const gs_unit_t unit = gs_units_get(&config->nn, config->unit, u);
+            const gs_unit_t unit = gs_units_get(&config->model, config->unit, u);
             scores[u] = gs_units_importance(&unit, scores, config->reduce);
         }
     }
@@ -168,7 +168,7 @@ static uint32_t *rank_units(gs_node_t *node)
 static void gist_cut(gs_node_t *node, gist_t *gist, const uint32_t *order)
 {
     const gs_config_t *config = &node->config;
-    const uint32_t units = gs_units_count(&config->nn, config->unit);
+    const uint32_t units = gs_units_count(&config->model, config->unit);
     uint64_t parameters = 0;
     uint32_t segment = 0;
     float sum = 0.0f;
@@ -176,7 +176,8 @@ static void gist_cut(gs_node_t *node, gist_t *gist, const uint32_t *order)
     for (uint32_t u = 0; u <= units; ++u) {
         uint32_t here = config->segments;
         if (u < units) {
-            here = gs_min_u32(config->segments - 1, (uint32_t)(parameters * config->segments / config->parameters));
+            here =
+                gs_min_u32(config->segments - 1, (uint32_t)(parameters * config->segments / config->model.parameters));
         }
         while (segment < here) { /* close it, and those that stay empty */
             const uint32_t count = u - gist->bounds[segment];
@@ -185,7 +186,7 @@ static void gist_cut(gs_node_t *node, gist_t *gist, const uint32_t *order)
             gist->bounds[++segment] = u;
         }
         if (u < units) {
-            const gs_unit_t unit = gs_units_get(&config->nn, config->unit, order[u]);
+            const gs_unit_t unit = gs_units_get(&config->model, config->unit, order[u]);
             parameters += gs_unit_size(&unit);
             sum = sum + node->gradient[order[u]];
         }
@@ -313,7 +314,7 @@ static void gist_share(gs_node_t *node)
                 const uint32_t count = gist.bounds[k + 1] - gist.bounds[k];
                 gs_walk_t walk;
                 gs_units_sort(list, count, NULL);
-                gs_walk_list(&walk, &config->nn, config->unit, list, count);
+                gs_walk_list(&walk, &config->model, config->unit, list, count);
                 len = encode(node, k, &walk, list, count, node->success);
             }
             send_segment(node, gist.place[j], len);
@@ -477,14 +478,14 @@ static void topk_share(gs_node_t *node)
 {
     const gs_config_t *config = &node->config;
     uint32_t *order = (uint32_t *)(void *)node->start;
-    for (uint32_t p = 0; p < config->parameters; ++p) {
+    for (uint32_t p = 0; p < config->model.parameters; ++p) {
         node->gradient[p] = gs_absf(node->w[p] - node->reference[p]);
         order[p] = p;
     }
     gs_walk_t walk;
-    gs_units_sort(order, config->parameters, node->gradient);
+    gs_units_sort(order, config->model.parameters, node->gradient);
     gs_units_sort(order, config->top, NULL);
-    gs_walk_list(&walk, &config->nn, GS_UNIT_PARAMETER, order, config->top);
+    gs_walk_list(&walk, &config->model, GS_UNIT_PARAMETER, order, config->top);
     send_to_all(node, encode(node, 0, &walk, order, config->top, 1.0f));
 }
 
@@ -520,15 +521,15 @@ size_t gs_policy_bytes(const gs_config_t *config)
 
 size_t gs_policy_message_bytes(const gs_config_t *config)
 {
-    const uint32_t parameters = config->parameters;
+    const uint32_t parameters = config->model.parameters;
     uint32_t values = config->policy == GS_POLICY_LOCAL ? 0 : parameters;
     size_t index = 0;
     size_t pull = 0;
     if (config->policy == GS_POLICY_GIST) {
         /* The units of a segment begin within ceil(P / K) parameters of each other; the last may reach beyond. */
         const uint32_t share = (parameters + config->segments - 1) / config->segments;
-        values = gs_min_u32(parameters, share + gs_units_largest(&config->nn, config->unit) - 1);
-        index = gs_index_bytes_max(gs_units_count(&config->nn, config->unit));
+        values = gs_min_u32(parameters, share + gs_units_largest(&config->model, config->unit) - 1);
+        index = gs_index_bytes_max(gs_units_count(&config->model, config->unit));
     } else if (config->policy == GS_POLICY_SEGMENTED_GOSSIP) {
         values = (parameters + config->segments - 1) / config->segments;
         pull = 2 + 2 * (size_t)config->segments;

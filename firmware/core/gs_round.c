@@ -29,7 +29,7 @@ static void make_report(gs_node_t *node)
         words[losses[i].word] = gs_is_finite(losses[i].loss) ? gs_bits_of(losses[i].loss) : GS_CANONICAL_NAN;
     }
     words[GS_METRIC_ROUND] = node->round;
-    words[GS_METRIC_WEIGHTS_CRC] = gs_crc32(0, node->w, config->parameters * sizeof(float));
+    words[GS_METRIC_WEIGHTS_CRC] = gs_crc32(0, node->w, config->model.parameters * sizeof(float));
     words[GS_METRIC_VAL_CORRECT] = node->val_correct;
     words[GS_METRIC_VAL_COUNT] = node->n_val;
     words[GS_METRIC_TEST_CORRECT] = node->test_correct;
@@ -37,20 +37,23 @@ static void make_report(gs_node_t *node)
     for (uint32_t i = 0; i < GS_METRIC_WORDS; ++i, out += 4) {
         gs_store_u32(out, words[i]);
     }
-    for (uint32_t l = 0; l < config->nn.layers; ++l, out += 8) {
-        const float *weights = node->w + gs_nn_offset(&config->nn, l);
-        const size_t size = (size_t)config->nn.dims[l] * config->nn.dims[l + 1];
-        gs_store_u32(out, gs_crc32(0, weights, size * sizeof(float)));
-        gs_store_u32(out + 4, gs_crc32(0, weights + size, config->nn.dims[l + 1] * sizeof(float)));
+    for (uint32_t l = 0; l < config->model.layers; ++l) {
+        const gs_layer_t *layer = &config->model.layer[l];
+        if (gs_layer_learns(layer)) {
+            const float *weights = node->w + layer->at;
+            gs_store_u32(out, gs_crc32(0, weights, layer->weights * sizeof(float)));
+            gs_store_u32(out + 4, gs_crc32(0, weights + layer->weights, layer->outputs * sizeof(float)));
+            out += 8;
+        }
     }
+    node->report_bytes = (size_t)(out - node->report);
     memset(node->counters, 0, sizeof node->counters);
     node->reported = true;
 }
 
 void gs_round_tell_metrics(gs_node_t *node)
 {
-    const size_t len = 4 * (size_t)GS_METRIC_WORDS + 8 * (size_t)node->config.nn.layers;
-    gs_node_tell(node, GS_MESSAGE_METRICS, node->report, len);
+    gs_node_tell(node, GS_MESSAGE_METRICS, node->report, node->report_bytes);
 }
 
 /* --- a round (SPEC.md 4.3) -------------------------------------------------------------------------------------- */
@@ -72,9 +75,9 @@ gs_err_t gs_round_begin(gs_node_t *node, uint32_t round)
     node->sharing_done = false;
     gs_lr_begin_round(&node->state->rate, &node->config, round);
     node->counters[GS_METRIC_LR] = gs_bits_of(node->state->rate.lr);
-    memcpy(node->start, node->w, node->config.parameters * sizeof(float));
+    memcpy(node->start, node->w, node->config.model.parameters * sizeof(float));
     if (node->average) {
-        memset(node->average, 0, node->config.parameters * sizeof(float));
+        memset(node->average, 0, node->config.model.parameters * sizeof(float));
     }
     node->batch_draw = 0;
     node->train_loss = 0.0f;
@@ -115,7 +118,7 @@ static void add_score(gs_node_t *node)
     const gs_config_t *config = &node->config;
     const float beta = config->score_ema;
     const float rest = 1.0f - beta;
-    for (uint32_t p = 0; p < config->parameters; ++p) {
+    for (uint32_t p = 0; p < config->model.parameters; ++p) {
         const float g = node->gradient[p];
         const float term = config->score == GS_SCORE_GRADIENT ? gs_absf(g)
                            : config->score == GS_SCORE_TAYLOR ? gs_absf(node->w[p] * g)
@@ -127,14 +130,12 @@ static void add_score(gs_node_t *node)
 static void end_training(gs_node_t *node)
 {
     const gs_config_t *config = &node->config;
-    const size_t bytes = config->parameters * sizeof(float);
+    const size_t bytes = config->model.parameters * sizeof(float);
     node->train_loss = node->train_loss / (float)config->local_steps;
-    for (uint32_t p = 0; p < config->parameters; ++p) {
+    for (uint32_t p = 0; p < config->model.parameters; ++p) {
         if (!gs_is_finite(node->w[p])) {
             memcpy(node->w, node->start, bytes);
-            if (node->velocity) {
-                memset(node->velocity, 0, bytes);
-            }
+            gs_optimizer_reset(&config->optimizer, config->model.parameters, node->optimizer);
             if (node->average) {
                 memset(node->average, 0, bytes);
             }
@@ -149,15 +150,18 @@ static void end_training(gs_node_t *node)
 static void train_step(gs_node_t *node)
 {
     const gs_config_t *config = &node->config;
-    const uint16_t *rows = next_batch(node);
-    const float loss =
-        gs_nn_gradient(&config->nn, node->w, &node->samples, rows, config->batch, node->gradient, node->scratch);
+    const gs_model_t *model = &config->model;
+    const gs_batch_t batch = {&node->samples, next_batch(node), 0, config->batch};
+    gs_rng_t dropout;
+    gs_rng_init(&dropout, config->seed, GS_STREAM_DROPOUT, node->round, node->id);
+    const float loss = gs_nn_gradient(model, node->w, &batch, &dropout, node->cursor * config->batch * model->dropped,
+                                      node->gradient, node->scratch);
     node->train_loss = node->train_loss + loss;
     if (node->average) {
         add_score(node);
     }
-    gs_nn_update(config->parameters, node->w, node->velocity, node->gradient, node->state->rate.lr, config->momentum,
-                 config->weight_decay);
+    gs_optimizer_step(&config->optimizer, model->parameters, node->state->rate.lr, node->w, node->gradient,
+                      node->optimizer);
     if (++node->cursor == config->local_steps) {
         end_training(node);
     }
@@ -168,7 +172,8 @@ static bool validate_some(gs_node_t *node, uint32_t *cursor, float *loss, uint32
 {
     const gs_config_t *config = &node->config;
     const uint32_t count = gs_min_u32(config->batch, node->n_val - *cursor);
-    gs_nn_evaluate(&config->nn, node->w, &node->samples, node->lists + *cursor, 0, count, loss, correct, node->scratch);
+    const gs_batch_t batch = {&node->samples, node->lists + *cursor, 0, count};
+    gs_nn_evaluate(&config->model, node->w, &batch, loss, correct, node->scratch);
     *cursor += count;
     if (*cursor < node->n_val) {
         return false;
@@ -232,8 +237,8 @@ static void evaluate_some(gs_node_t *node)
     const gs_config_t *config = &node->config;
     const uint32_t count = gs_min_u32(config->batch, config->test_count - node->cursor);
     if (count) {
-        gs_nn_evaluate(&config->nn, node->w, &config->test, NULL, node->cursor, count, &node->test_loss,
-                       &node->test_correct, node->scratch);
+        const gs_batch_t batch = {&config->test, NULL, node->cursor, count};
+        gs_nn_evaluate(&config->model, node->w, &batch, &node->test_loss, &node->test_correct, node->scratch);
         node->cursor += count;
         if (node->cursor < config->test_count) {
             return;

@@ -6,60 +6,81 @@
 
 enum { WALK_RANGE, WALK_MASK, WALK_LIST, WALK_INDEX };
 
-uint32_t gs_units_count(const gs_nn_t *nn, uint32_t kind)
+/* Units of one layer. */
+static uint32_t units_of(const gs_layer_t *layer, uint32_t kind)
 {
-    uint32_t count = 0;
+    if (!gs_layer_learns(layer)) {
+        return 0;
+    }
     switch (kind) {
-    case GS_UNIT_PARAMETER:
-        return gs_nn_parameters(nn);
     case GS_UNIT_LAYER:
-        return nn->layers;
-    default:
-        for (uint32_t l = 0; l < nn->layers; ++l) {
-            count += kind == GS_UNIT_KERNEL ? nn->dims[l + 1] : nn->dims[l] + 1;
-        }
-        return count;
+        return 1;
+    case GS_UNIT_KERNEL:
+        return layer->outputs;
+    default: /* what W multiplies, and b */
+        return (layer->kind == GS_KIND_DENSE ? gs_layer_inputs(layer) : layer->channels) + 1;
     }
 }
 
-gs_unit_t gs_units_get(const gs_nn_t *nn, uint32_t kind, uint32_t number)
+uint32_t gs_units_count(const gs_model_t *model, uint32_t kind)
 {
+    uint32_t count = 0;
+    if (kind == GS_UNIT_PARAMETER) {
+        return model->parameters;
+    }
+    for (uint32_t l = 0; l < model->layers; ++l) {
+        count += units_of(&model->layer[l], kind);
+    }
+    return count;
+}
+
+/* What W of a layer multiplies by input feature or channel number `c`. In a CONV with several groups, input i of group g
+   meets the filters of the outputs of g only; those follow each other, and so do their taps, so one stride leads through. */
+static gs_unit_t channel_unit(const gs_layer_t *layer, uint32_t c)
+{
+    const uint32_t groups = layer->kind == GS_KIND_DENSE ? 1 : layer->option;
+    const uint32_t filter = layer->weights / layer->outputs;
+    if (layer->kind == GS_KIND_NORM) {
+        return (gs_unit_t){layer->at + c, 1, 1, UINT32_MAX};
+    }
+    const uint32_t inputs = layer->kind == GS_KIND_DENSE ? filter : layer->channels / groups;
+    const uint32_t group = c / inputs;
+    const uint32_t first = group * (layer->weights / groups) + c % inputs;
+    return (gs_unit_t){layer->at + first, inputs, layer->weights / groups / inputs, UINT32_MAX};
+}
+
+gs_unit_t gs_units_get(const gs_model_t *model, uint32_t kind, uint32_t number)
+{
+    const gs_layer_t *layer = model->layer;
     if (kind == GS_UNIT_PARAMETER) {
         return (gs_unit_t){number, 1, 1, UINT32_MAX};
     }
-    uint32_t at = 0;
-    for (uint32_t l = 0;; ++l) {
-        const uint32_t fan_in = nn->dims[l];
-        const uint32_t fan_out = nn->dims[l + 1];
-        const uint32_t bias = at + fan_in * fan_out;
-        const uint32_t here = kind == GS_UNIT_LAYER ? 1 : kind == GS_UNIT_KERNEL ? fan_out : fan_in + 1;
-        if (number >= here) {
-            number -= here;
-            at = bias + fan_out;
-            continue;
-        }
-        if (kind == GS_UNIT_LAYER) {
-            return (gs_unit_t){at, 1, (fan_in + 1) * fan_out, UINT32_MAX};
-        }
-        if (kind == GS_UNIT_KERNEL) {
-            return (gs_unit_t){at + number * fan_in, 1, fan_in, bias + number};
-        }
-        if (number == fan_in) {
-            return (gs_unit_t){bias, 1, fan_out, UINT32_MAX};
-        }
-        return (gs_unit_t){at + number, fan_in, fan_out, UINT32_MAX};
+    while (number >= units_of(layer, kind)) {
+        number -= units_of(layer++, kind);
     }
+    const uint32_t bias = layer->at + layer->weights;
+    if (kind == GS_UNIT_LAYER) {
+        return (gs_unit_t){layer->at, 1, gs_layer_parameters(layer), UINT32_MAX};
+    }
+    if (kind == GS_UNIT_KERNEL) {
+        const uint32_t filter = layer->weights / layer->outputs;
+        return (gs_unit_t){layer->at + number * filter, 1, filter, bias + number};
+    }
+    if (number + 1 == units_of(layer, kind)) {
+        return (gs_unit_t){bias, 1, layer->outputs, UINT32_MAX};
+    }
+    return channel_unit(layer, number);
 }
 
-uint32_t gs_units_largest(const gs_nn_t *nn, uint32_t kind)
+uint32_t gs_units_largest(const gs_model_t *model, uint32_t kind)
 {
     uint32_t largest = 1;
     if (kind == GS_UNIT_PARAMETER) {
         return largest;
     }
-    const uint32_t count = gs_units_count(nn, kind);
+    const uint32_t count = gs_units_count(model, kind);
     for (uint32_t number = 0; number < count; ++number) {
-        const gs_unit_t unit = gs_units_get(nn, kind, number);
+        const gs_unit_t unit = gs_units_get(model, kind, number);
         largest = gs_unit_size(&unit) > largest ? gs_unit_size(&unit) : largest;
     }
     return largest;
@@ -141,20 +162,21 @@ void gs_walk_mask(gs_walk_t *walk, uint32_t end, const gs_rng_t *rng, uint32_t r
     walk->ratio24 = ratio24;
 }
 
-void gs_walk_list(gs_walk_t *walk, const gs_nn_t *nn, uint32_t kind, const uint32_t *list, uint32_t count)
+void gs_walk_list(gs_walk_t *walk, const gs_model_t *model, uint32_t kind, const uint32_t *list, uint32_t count)
 {
     begin(walk, WALK_LIST, 0, count);
-    walk->nn = nn;
+    walk->model = model;
     walk->kind = kind;
     walk->list = list;
 }
 
-void gs_walk_index(gs_walk_t *walk, const gs_nn_t *nn, uint32_t kind, uint8_t coding, const uint8_t *data, size_t len)
+void gs_walk_index(gs_walk_t *walk, const gs_model_t *model, uint32_t kind, uint8_t coding, const uint8_t *data,
+                   size_t len)
 {
     begin(walk, WALK_INDEX, 0, 0);
-    walk->nn = nn;
+    walk->model = model;
     walk->kind = kind;
-    gs_index_init(&walk->index, coding, data, len, gs_units_count(nn, kind));
+    gs_index_init(&walk->index, coding, data, len, gs_units_count(model, kind));
 }
 
 static bool next_unit(gs_walk_t *walk)
@@ -168,7 +190,7 @@ static bool next_unit(gs_walk_t *walk)
     } else if (!gs_index_next(&walk->index, &number)) {
         return false;
     }
-    walk->unit = gs_units_get(walk->nn, walk->kind, number);
+    walk->unit = gs_units_get(walk->model, walk->kind, number);
     return true;
 }
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "gs_index.h"
-#include "gs_nn.h"
+#include "gs_model.h"
 #include "gs_rng.h"
 
 /* One unit: `count` parameters from `first`, `stride` apart, then `extra` unless it is UINT32_MAX. */
@@ -16,9 +16,9 @@ typedef struct {
     uint32_t extra;
 } gs_unit_t;
 
-uint32_t gs_units_count(const gs_nn_t *nn, uint32_t kind);
-uint32_t gs_units_largest(const gs_nn_t *nn, uint32_t kind);
-gs_unit_t gs_units_get(const gs_nn_t *nn, uint32_t kind, uint32_t number);
+uint32_t gs_units_count(const gs_model_t *model, uint32_t kind);
+uint32_t gs_units_largest(const gs_model_t *model, uint32_t kind);
+gs_unit_t gs_units_get(const gs_model_t *model, uint32_t kind, uint32_t number);
 
 static inline uint32_t gs_unit_size(const gs_unit_t *unit)
 {
@@ -33,7 +33,7 @@ void gs_units_sort(uint32_t *numbers, uint32_t count, const float *keys);
 
 /* A walk over the coordinates of a part, in the order of its values. */
 typedef struct {
-    const gs_nn_t *nn;
+    const gs_model_t *model;
     uint32_t kind; /* of units */
     uint32_t source;
     gs_unit_t unit; /* what is left of the current one */
@@ -52,10 +52,11 @@ void gs_walk_range(gs_walk_t *walk, uint32_t first, uint32_t end);
 void gs_walk_mask(gs_walk_t *walk, uint32_t end, const gs_rng_t *rng, uint32_t ratio24);
 
 /* The parameters of the units in list[count]. */
-void gs_walk_list(gs_walk_t *walk, const gs_nn_t *nn, uint32_t kind, const uint32_t *list, uint32_t count);
+void gs_walk_list(gs_walk_t *walk, const gs_model_t *model, uint32_t kind, const uint32_t *list, uint32_t count);
 
 /* The parameters of the units in an encoded index. After the walk, gs_walk_ok tells whether it was well formed. */
-void gs_walk_index(gs_walk_t *walk, const gs_nn_t *nn, uint32_t kind, uint8_t coding, const uint8_t *data, size_t len);
+void gs_walk_index(gs_walk_t *walk, const gs_model_t *model, uint32_t kind, uint8_t coding, const uint8_t *data,
+                   size_t len);
 
 bool gs_walk_next(gs_walk_t *walk, uint32_t *coordinate);
 bool gs_walk_ok(const gs_walk_t *walk);

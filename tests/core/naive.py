@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,75 +56,6 @@ def add(start: np.float32, terms: Iterable[np.float32]) -> np.float32:
     for term in terms:
         start = start + term
     return start
-
-
-@dataclass
-class Net:
-    """Section 3, for a single node."""
-
-    dims: Sequence[int]
-    w: list[np.float32]
-    velocity: list[np.float32] = field(default_factory=list)
-
-    def _place(self, layer: int) -> tuple[int, int, int, int]:
-        """Return inputs, outputs, and where the matrix and the bias start."""
-        at = sum((i + 1) * o for i, o in zip(self.dims[:layer], self.dims[1 : layer + 1], strict=True))
-        return self.dims[layer], self.dims[layer + 1], at, at + self.dims[layer] * self.dims[layer + 1]
-
-    def forward(self, x: Sequence[np.float32]) -> list[list[np.float32]]:
-        """Return the input of every layer and the logits (3.4)."""
-        values = [list(x)]
-        for layer in range(len(self.dims) - 1):
-            inputs, outputs, at, bias = self._place(layer)
-            z = [
-                add(self.w[bias + o], (self.w[at + o * inputs + i] * values[-1][i] for i in range(inputs)))
-                for o in range(outputs)
-            ]
-            values.append(z if layer == len(self.dims) - 2 else [v if v > 0 else F(0) for v in z])
-        return values
-
-    @staticmethod
-    def loss(z: list[np.float32], label: int) -> tuple[np.float32, list[np.float32], int]:
-        """Return loss, probabilities and predicted class of a sample (3.5, 3.6)."""
-        best = 0
-        for i in range(1, len(z)):
-            if z[i] > z[best]:
-                best = i
-        e = [exp(v - z[best]) for v in z]
-        s = add(F(0), e)
-        return log(s) - (z[label] - z[best]), [v / s for v in e], best
-
-    def gradient(self, x: Sequence[Sequence[np.float32]], labels: Sequence[int]) -> tuple[np.float32, list[np.float32]]:
-        """Return loss and gradient of a batch (3.6)."""
-        batch, inv = len(x), F(1) / F(len(x))
-        values = [self.forward(sample) for sample in x]
-        results = [self.loss(v[-1], label) for v, label in zip(values, labels, strict=True)]
-        dz = [
-            [((p - F(1)) if i == label else p) * inv for i, p in enumerate(probabilities)]
-            for (_, probabilities, _), label in zip(results, labels, strict=True)
-        ]
-        g = [F(0)] * len(self.w)
-        for layer in reversed(range(len(self.dims) - 1)):
-            inputs, outputs, at, bias = self._place(layer)
-            for o in range(outputs):
-                for i in range(inputs):
-                    g[at + o * inputs + i] = add(F(0), (dz[b][o] * values[b][layer][i] for b in range(batch)))
-                g[bias + o] = add(F(0), (dz[b][o] for b in range(batch)))
-            dx = [
-                [add(F(0), (dz[b][o] * self.w[at + o * inputs + i] for o in range(outputs))) for i in range(inputs)]
-                for b in range(batch)
-            ]
-            dz = [[d if values[b][layer][i] > 0 else F(0) for i, d in enumerate(dx[b])] for b in range(batch)]
-        return add(F(0), (loss for loss, _, _ in results)) / F(batch), g
-
-    def update(self, g: list[np.float32], lr: np.float32, momentum: np.float32, decay: np.float32) -> None:
-        """Section 3.7."""
-        for p, step in enumerate(g):
-            if decay != 0:
-                step = step + decay * self.w[p]
-            if momentum != 0:
-                step = self.velocity[p] = momentum * self.velocity[p] + step
-            self.w[p] = self.w[p] - lr * step
 
 
 def cobs_decode(run: bytes) -> bytes | None:

@@ -2,6 +2,8 @@
 #include "gs_cobs.h"
 #include "gs_index.h"
 #include "gs_math.h"
+#include "gs_nn.h"
+#include "gs_optimizer.h"
 #include "gs_quant.h"
 #include "gs_rng.h"
 
@@ -16,6 +18,9 @@ float parts_quantize(const float *v, uint32_t n, uint32_t bits, uint8_t *packed)
 void parts_dequantize(const uint8_t *packed, uint32_t n, float scale, uint32_t bits, float *v);
 size_t parts_quant_bytes(uint32_t n, uint32_t bits);
 uint32_t parts_decode(uint8_t coding, const uint8_t *data, size_t len, uint32_t units, uint32_t *numbers, bool *ok);
+size_t parts_model_bytes(void);
+void parts_model_give(gs_model_t *model, const float *given);
+void parts_model_look(const gs_model_t *model, uint32_t out[6]);
 
 void parts_map(int which, const float *x, float *y, size_t n)
 {
@@ -119,4 +124,25 @@ uint32_t parts_decode(uint8_t coding, const uint8_t *data, size_t len, uint32_t 
     }
     *ok = index.ok;
     return count;
+}
+
+size_t parts_model_bytes(void)
+{
+    return sizeof(gs_model_t);
+}
+
+/* Set the parameters that stand in the image. */
+void parts_model_give(gs_model_t *model, const float *given)
+{
+    model->given = given;
+}
+
+void parts_model_look(const gs_model_t *model, uint32_t out[6])
+{
+    out[0] = model->parameters;
+    out[1] = model->given_count;
+    out[2] = model->dropped;
+    out[3] = model->lowest;
+    out[4] = model->values;
+    out[5] = model->perceptron;
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.native import CHECKED, FAST, FIRMWARE, find_compiler, shared_library
+from gossamer.spec.constants import CONFIG_WORDS
 
-MODULES = ("cobs", "crc", "index", "math", "nn", "quant", "rng", "sha256")
+LAYERS = ("model", "product", "perceptron", "dense", "conv", "depthwise", "pool", "norm", "nn", "optimizer")
+MODULES = ("cobs", "crc", "index", "math", "quant", "rng", "sha256", *LAYERS)
 MAPS = {"exp": 0, "log": 1, "sqrt": 2, "rint": 3, "abs": 4, "is_finite": 5}
 
 F32 = NDArray[np.float32]
@@ -69,7 +72,11 @@ bool gs_quant_is_valid(const uint8_t *packed, uint32_t count, uint32_t bits);
 size_t gs_index_encode(const uint32_t *numbers, uint32_t count, uint32_t units, uint8_t *out, uint8_t *coding);
 uint32_t parts_decode(uint8_t coding, const uint8_t *data, size_t len, uint32_t units, uint32_t *numbers, bool *ok);
 
-typedef struct { uint32_t layers; uint32_t dims[33]; } gs_nn_t;
+typedef struct gs_model gs_model_t;
+uint32_t gs_model_read(gs_model_t *model, const uint8_t *words, bool all_given);
+size_t parts_model_bytes(void);
+void parts_model_give(gs_model_t *model, const float *given);
+void parts_model_look(const gs_model_t *model, uint32_t out[6]);
 typedef struct {
     const uint8_t *features;
     const uint8_t *labels;
@@ -77,15 +84,30 @@ typedef struct {
     float scale;
     float offset;
 } gs_samples_t;
-uint32_t gs_nn_parameters(const gs_nn_t *nn);
-size_t gs_nn_scratch_floats(const gs_nn_t *nn, uint32_t batch);
-void gs_nn_init(const gs_nn_t *nn, uint32_t init, const uint32_t seed[2], float *w);
-float gs_nn_gradient(const gs_nn_t *nn, const float *w, const gs_samples_t *samples, const uint16_t *rows,
-                     uint32_t batch, float *g, float *scratch);
-void gs_nn_update(uint32_t parameters, float *w, float *velocity, const float *g, float lr, float momentum,
-                  float weight_decay);
-void gs_nn_evaluate(const gs_nn_t *nn, const float *w, const gs_samples_t *samples, const uint16_t *rows,
-                    uint32_t first, uint32_t count, float *loss, uint32_t *correct, float *scratch);
+typedef struct {
+    const gs_samples_t *samples;
+    const uint16_t *rows;
+    uint32_t first;
+    uint32_t count;
+} gs_batch_t;
+size_t gs_nn_scratch_floats(const gs_model_t *model, uint32_t batch);
+void gs_nn_init(const gs_model_t *model, uint32_t init, const uint32_t seed[2], float *w);
+float gs_nn_gradient(const gs_model_t *model, const float *w, const gs_batch_t *batch, gs_rng_t *dropout,
+                     uint32_t first_draw, float *g, float *scratch);
+void gs_nn_evaluate(const gs_model_t *model, const float *w, const gs_batch_t *batch, float *loss, uint32_t *correct,
+                    float *scratch);
+typedef struct {
+    uint32_t kind;
+    float momentum;
+    float beta1;
+    float beta2;
+    float epsilon;
+    float weight_decay;
+} gs_optimizer_t;
+size_t gs_optimizer_floats(const gs_optimizer_t *optimizer, uint32_t parameters);
+void gs_optimizer_reset(const gs_optimizer_t *optimizer, uint32_t parameters, float *state);
+void gs_optimizer_step(const gs_optimizer_t *optimizer, uint32_t parameters, float lr, float *w, const float *g,
+                       float *state);
 """
 
 
@@ -119,6 +141,7 @@ class Parts:
 
     def __init__(self, ffi: Any, lib: Any) -> None:
         self.ffi, self.lib = ffi, lib
+        self._held: list[Any] = []
 
     def give(self, data: bytes | NDArray[Any], ctype: str = "uint8_t") -> Any:
         """Copy data into memory of exactly its size."""
@@ -139,8 +162,20 @@ class Parts:
         self.lib.parts_map(MAPS[name], given, result, x.size)
         return self.take(result, "f4")
 
-    def nn(self, dims: Sequence[int]) -> Any:
-        return self.ffi.new("gs_nn_t *", {"layers": len(dims) - 1, "dims": list(dims)})
+    def model(self, words: Mapping[str, int], all_given: bool = False) -> tuple[Any, int]:
+        """Read a model from those words of the image that tell of it; return it and the first bad word's place."""
+        packed = struct.pack(f"<{len(CONFIG_WORDS)}I", *(words.get(name, 0) for name in CONFIG_WORDS))
+        memory = self.room(self.lib.parts_model_bytes())
+        model = self.ffi.cast("gs_model_t *", memory)
+        self._held.append(memory)  # a cast pointer keeps nothing
+        return model, self.lib.gs_model_read(model, self.give(packed), all_given)
+
+    def look(self, model: Any) -> dict[str, int]:
+        """Return what the core knows of a model."""
+        names = ("parameters", "given", "dropped", "lowest", "values", "perceptron")
+        out = self.room(len(names), "uint32_t")
+        self.lib.parts_model_look(model, out)
+        return dict(zip(names, out, strict=True))
 
 
 @cache

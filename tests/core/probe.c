@@ -16,6 +16,7 @@ typedef struct {
     kept_t sent; /* each frame after its length, u32 */
     kept_t slots[2];
     int broken_store; /* kv_put fails */
+    gs_model_t model;
 } probe_t;
 
 static uint8_t *grow(kept_t *kept, size_t len)
@@ -148,7 +149,7 @@ const uint8_t *probe_state(const probe_t *probe, size_t *len)
 
 const float *probe_weights(const probe_t *probe, uint32_t *count)
 {
-    *count = probe->node.config.parameters;
+    *count = probe->node.config.model.parameters;
     return probe->node.w;
 }
 
@@ -161,6 +162,12 @@ int probe_config(const uint8_t *image, size_t len, uint32_t *bad_word)
 {
     gs_config_t config;
     return gs_config_load(&config, image, len, bad_word);
+}
+
+/* Read a model from the words of an image; NULL if one of them is wrong. */
+const gs_model_t *probe_model(probe_t *probe, const uint8_t *words)
+{
+    return gs_model_read(&probe->model, words, false) == GS_CFG_WORDS ? &probe->model : NULL;
 }
 
 /* Bytes of the arena and of the node, and the sum of the arena's parts, each aligned. */

@@ -90,11 +90,12 @@ uint32_t gs_wire_parse(gs_frame_t *frame, const uint8_t *data, size_t len, const
 size_t gs_wire_pack(const gs_frame_t *frame, const void *key, uint8_t *out);
 void gs_hmac_init(void *key, const uint8_t *secret, size_t len);
 
-typedef struct { uint32_t layers; uint32_t dims[33]; } gs_nn_t;
+typedef struct gs_model gs_model_t;
+const gs_model_t *probe_model(probe_t *probe, const uint8_t *words);
 typedef struct { uint32_t first; uint32_t stride; uint32_t count; uint32_t extra; } gs_unit_t;
-uint32_t gs_units_count(const gs_nn_t *nn, uint32_t kind);
-uint32_t gs_units_largest(const gs_nn_t *nn, uint32_t kind);
-gs_unit_t gs_units_get(const gs_nn_t *nn, uint32_t kind, uint32_t number);
+uint32_t gs_units_count(const gs_model_t *model, uint32_t kind);
+uint32_t gs_units_largest(const gs_model_t *model, uint32_t kind);
+gs_unit_t gs_units_get(const gs_model_t *model, uint32_t kind, uint32_t number);
 void gs_units_sort(uint32_t *numbers, uint32_t count, const float *keys);
 """
 HMAC_KEY_BYTES = 512  # room for a gs_hmac_key_t

@@ -63,7 +63,7 @@ def test_words_of_other_policies_may_hold_anything() -> None:
         ({"layer0_outputs": 65535, "layer1_outputs": 65535}, "layers"),
         ({"layer1_kind": 8}, "layer1_kind"),
         ({"optimizer": 2}, "optimizer"),
-        ({"init": 2}, "init"),
+        ({"init": 3}, "init"),
         ({"batch": 0}, "batch"),
         ({"batch": 65536}, "batch"),
         ({"local_steps": 0}, "local_steps"),

@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from gossamer.spec import rng
+from gossamer.spec.constants import CONFIG_WORDS, LayerKind, Stream
 from tests.core import naive
+from tests.core.naive_nn import Axis, Layer, Net, Shape, dense, model_words, perceptron
+from tests.core.nn_cases import (
+    AVERAGE,
+    CASES,
+    FLOAT,
+    MAX,
+    OFFSET,
+    OTHERS,
+    SAME,
+    SCALE,
+    U8,
+    Samples,
+    conv,
+    norm,
+    plus,
+    pool,
+)  # fmt: skip
 from tests.core.parts import F32, Parts
 
-U8, FLOAT = 0, 1
-SCALE, OFFSET, LR = np.float32(1 / 255), np.float32(-0.125), np.float32(0.3)
-
-
-@dataclass
-class Samples:
-    """Draw samples and weights."""
-
-    dims: tuple[int, ...]
-    batch: int
-    feature_type: int
-    count: int = 70
-
-    def __post_init__(self) -> None:
-        random = np.random.default_rng([self.batch, *self.dims])
-        shape = (self.count, self.dims[0])
-        if self.feature_type == U8:
-            self.stored: NDArray[np.generic] = random.integers(0, 256, shape, np.uint8)
-            self.x = self.stored.astype(np.float32) * SCALE + OFFSET
-        else:
-            self.stored = self.x = random.normal(size=shape).astype(np.float32)
-        self.labels = random.integers(0, self.dims[-1], self.count).astype(np.uint8)
-        self.rows = random.integers(0, self.count, self.batch).astype(np.uint16)
-        parameters = sum((i + 1) * o for i, o in zip(self.dims[:-1], self.dims[1:], strict=True))
-        self.w = random.normal(size=parameters).astype(np.float32) / np.float32(np.sqrt(self.dims[0]))
-
-    @property
-    def net(self) -> naive.Net:
-        return naive.Net(self.dims, list(self.w), [np.float32(0)] * len(self.w))
+LR = np.float32(0.3)
+SEED, ROUND, NODE, STEP = [0x12345678, 0x9ABCDEF0], 3, 2, 1
 
 
 class Case:
@@ -48,31 +41,39 @@ class Case:
 
     def __init__(self, parts: Parts, samples: Samples) -> None:
         self.parts, self.samples = parts, samples
-        self.nn = parts.nn(samples.dims)
-        assert parts.lib.gs_nn_parameters(self.nn) == len(samples.w)
-        self._held = parts.give(samples.stored), parts.give(samples.labels)
+        self.model, bad = parts.model(model_words(samples.shape, samples.layers))
+        assert bad == len(CONFIG_WORDS)
+        self.known = parts.look(self.model)
+        assert (self.known["parameters"], self.known["given"]) == (len(samples.w), len(samples.frozen))
+        self._held = parts.give(samples.stored), parts.give(samples.labels), parts.give(samples.frozen, "float")
+        parts.lib.parts_model_give(self.model, self._held[2])
         fields = {"features": self._held[0], "labels": self._held[1], "type": samples.feature_type}
-        self.c_samples = parts.ffi.new("gs_samples_t *", fields | {"scale": SCALE, "offset": OFFSET})
+        self._samples = parts.ffi.new("gs_samples_t *", fields | {"scale": SCALE, "offset": OFFSET})
         self.c_w, self.c_rows = parts.give(samples.w, "float"), parts.give(samples.rows, "uint16_t")
         self.c_g = parts.room(len(samples.w), "float")
-        self.c_scratch = parts.room(parts.lib.gs_nn_scratch_floats(self.nn, samples.batch), "float")
+        self.c_scratch = parts.room(parts.lib.gs_nn_scratch_floats(self.model, samples.batch), "float")
+        parts.ffi.memmove(self.c_scratch, b"\xff" * parts.ffi.sizeof(self.c_scratch), parts.ffi.sizeof(self.c_scratch))
+
+    def _batch(self, rows: Any, first: int, count: int) -> Any:
+        fields = {"samples": self._samples, "rows": rows, "first": first, "count": count}
+        return self.parts.ffi.new("gs_batch_t *", fields)
 
     def gradient(self) -> tuple[np.float32, F32]:
-        loss = self.parts.lib.gs_nn_gradient(
-            self.nn, self.c_w, self.c_samples, self.c_rows, self.samples.batch, self.c_g, self.c_scratch
-        )
+        rng = self.parts.ffi.new("gs_rng_t *")
+        self.parts.lib.gs_rng_init(rng, SEED, Stream.DROPOUT, ROUND, NODE)
+        batch = self._batch(self.c_rows, 0, self.samples.batch)
+        first = STEP * self.samples.batch * self.known["dropped"]
+        loss = self.parts.lib.gs_nn_gradient(self.model, self.c_w, batch, rng, first, self.c_g, self.c_scratch)
         return np.float32(loss), self.parts.take(self.c_g, "f4")
 
-    def update(self, velocity: object, lr: np.float32, momentum: float, decay: float) -> F32:
-        self.parts.lib.gs_nn_update(len(self.samples.w), self.c_w, velocity, self.c_g, lr, momentum, decay)
+    def step(self, optimizer: Any, state: Any) -> F32:
+        self.parts.lib.gs_optimizer_step(optimizer, len(self.samples.w), LR, self.c_w, self.c_g, state)
         return self.parts.take(self.c_w, "f4")
 
     def evaluate(self, first: int, count: int, by_rows: bool) -> tuple[np.float32, int]:
         loss, correct = self.parts.ffi.new("float *", 0.5), self.parts.ffi.new("uint32_t *", 7)
-        rows = self.c_rows if by_rows else self.parts.ffi.NULL
-        self.parts.lib.gs_nn_evaluate(
-            self.nn, self.c_w, self.c_samples, rows, first, count, loss, correct, self.c_scratch
-        )
+        batch = self._batch(self.c_rows if by_rows else self.parts.ffi.NULL, first, count)
+        self.parts.lib.gs_nn_evaluate(self.model, self.c_w, batch, loss, correct, self.c_scratch)
         return np.float32(loss[0]), correct[0] - 7
 
 
@@ -80,115 +81,231 @@ def same(found: F32 | np.float32, expected: object) -> None:
     np.testing.assert_array_equal(np.asarray(found).view(np.uint32), np.asarray(expected, np.float32).view(np.uint32))
 
 
-# Around panels of 2 * 1, 4, 8 and 16 columns, strips of 32 features and register blocks of 1, 2, 4 and 8 rows.
-SMALL = [
-    ((1, 1), 1, U8),
-    ((3, 2), 2, FLOAT),
-    ((33, 9, 2), 3, U8),
-    ((31, 5, 4, 3), 5, FLOAT),
-    ((7, 1, 6, 2, 9), 4, U8),
-    ((64, 17, 10), 2, FLOAT),
-    ((6, 8, 3), 33, U8),
-    ((5, 12, 11), 17, FLOAT),
-]
+def draws(stream: int, round_: int, node: int, indices: Sequence[int]) -> NDArray[np.uint32]:
+    """Return draws as gossamer.spec.rng makes them, which is held against published vectors."""
+    return rng.draws(SEED[0] | SEED[1] << 32, stream, round_, node, np.array(indices, np.uint32))
 
 
 @cache
-def expected_steps(
-    dims: tuple[int, ...], batch: int, feature_type: int, momentum: float, decay: float
-) -> tuple[list[tuple[np.float32, F32, F32]], F32]:
-    """Return (loss, gradient, new weights) of two steps, and the velocity, by the slow reading."""
-    samples = Samples(dims, batch, feature_type)
+def expected_steps(name: str) -> list[tuple[np.float32, F32]]:
+    """Return (loss, gradient) of two steps of plain SGD, by the slow reading."""
+    samples = Samples(*CASES[name])
     net, steps = samples.net, []
+    numbers = draws(Stream.DROPOUT, ROUND, NODE, range((STEP + 1) * samples.batch * net.dropped + 1))
     for _ in range(2):
-        x = [list(samples.x[row]) for row in samples.rows]
-        loss, g = net.gradient(x, [int(samples.labels[row]) for row in samples.rows])
-        net.update(g, LR, np.float32(momentum), np.float32(decay))
-        steps.append((loss, np.array(g), np.array(net.w)))
-    return steps, np.array(net.velocity)
+        loss, g = net.gradient(samples.batch_x, samples.batch_labels, lambda i: int(numbers[i]), STEP)
+        net.sgd(g, LR, np.float32(0), np.float32(0))
+        steps.append((loss, np.array(g)))
+    return steps
 
 
-@pytest.mark.parametrize(("dims", "batch", "feature_type"), SMALL)
-@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.01), (0.5, 0.25)])
-def test_steps_are_the_specification_to_the_bit(
-    parts: Parts, dims: tuple[int, ...], batch: int, feature_type: int, momentum: float, decay: float
-) -> None:
-    case = Case(parts, Samples(dims, batch, feature_type))
-    steps, expected_velocity = expected_steps(dims, batch, feature_type, momentum, decay)
-    velocity = parts.room(len(case.samples.w), "float") if momentum else parts.ffi.NULL
-    for expected_loss, expected_g, expected_w in steps:
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_the_specification_to_the_bit(parts: Parts, name: str) -> None:
+    case = Case(parts, Samples(*CASES[name]))
+    sgd = parts.ffi.new("gs_optimizer_t *")
+    for expected_loss, expected_g in expected_steps(name):
         loss, g = case.gradient()
         same(loss, expected_loss)
         same(g, expected_g)
-        same(case.update(velocity, LR, momentum, decay), expected_w)
-    if momentum:
-        same(parts.take(velocity, "f4"), expected_velocity)
+        assert np.any(g) or name == "perceptron 0"  # one class: nothing to learn
+        case.step(sgd, parts.ffi.NULL)
 
 
-@pytest.mark.parametrize(("dims", "batch", "feature_type"), SMALL)
-@pytest.mark.parametrize("by_rows", [False, True])
-def test_evaluation_is_the_specification_to_the_bit(
-    parts: Parts, dims: tuple[int, ...], batch: int, feature_type: int, by_rows: bool
-) -> None:
-    samples = Samples(dims, batch, feature_type)
-    net, rows = samples.net, samples.rows.tolist() if by_rows else list(range(11, 11 + batch))
+@cache
+def expected_results(name: str) -> list[tuple[np.float32, int]]:
+    """Return loss and predicted class of the first samples and of the batch."""
+    samples = Samples(*CASES[name])
+    net = samples.net
+    rows = [*range(11, 11 + samples.batch), *samples.rows.tolist()]
     results = [net.loss(net.forward(list(samples.x[row]))[-1], int(samples.labels[row])) for row in rows]
-    loss, correct = Case(parts, samples).evaluate(11, batch, by_rows)
-    same(loss, naive.add(np.float32(0.5), (result[0] for result in results)))
-    assert correct == sum(best == samples.labels[row] for (_, _, best), row in zip(results, rows, strict=True))
+    return [(loss, int(best == samples.labels[row])) for (loss, _, best), row in zip(results, rows, strict=True)]
 
 
-@pytest.mark.parametrize(("dims", "batch"), [((64, 32, 10), 16), ((784, 12, 10), 50), ((20, 40, 30, 5), 7)])
-@pytest.mark.parametrize("feature_type", [U8, FLOAT])
-def test_the_gradient_is_that_of_the_loss(parts: Parts, dims: tuple[int, ...], batch: int, feature_type: int) -> None:
-    """Compare with slopes of a loss in float64 along random directions; no derivative is written down here."""
-    samples = Samples(dims, batch, feature_type)
-    x, labels = samples.x[samples.rows].astype(np.float64), samples.labels[samples.rows]
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_evaluation_is_the_specification_to_the_bit(parts: Parts, name: str, by_rows: bool) -> None:
+    samples = Samples(*CASES[name])
+    results = expected_results(name)[samples.batch if by_rows else 0 :][: samples.batch]
+    loss, correct = Case(parts, samples).evaluate(11, samples.batch, by_rows)
+    same(loss, naive.add(np.float32(0.5), (loss for loss, _ in results)))
+    assert correct == sum(right for _, right in results)
 
-    def loss_at(w: NDArray[np.float64]) -> float:
-        values, at = x, 0
-        for layer, (fan_in, fan_out) in enumerate(zip(dims[:-1], dims[1:], strict=True)):
-            weights = w[at : at + fan_in * fan_out].reshape(fan_out, fan_in)
-            at += fan_in * fan_out
-            values = values @ weights.T + w[at : at + fan_out]
-            at += fan_out
-            if layer < len(dims) - 2:
-                values = np.maximum(values, 0)
-        shifted = values - values.max(axis=1, keepdims=True)
-        return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(batch), labels]))
 
+OPTIMIZERS = {
+    "plain": (0, 0.0, 0.0),
+    "momentum": (0, 0.9, 0.0),
+    "decay": (0, 0.0, 0.01),
+    "momentum and decay": (0, 0.5, 0.25),
+    "adam": (1, 0.0, 0.0),
+    "adam with decay": (1, 0.0, 0.125),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_the_specification_to_the_bit(parts: Parts, name: str) -> None:
+    kind, momentum, decay = OPTIMIZERS[name]
+    beta1, beta2, epsilon = np.float32(0.9), np.float32(0.999), np.float32(1e-7)
+    samples = Samples((1, 1, 7), perceptron(7, 6, 3), 5, U8)
+    case, net = Case(parts, samples), samples.net
+    fields = {"kind": kind, "momentum": momentum, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    optimizer = parts.ffi.new("gs_optimizer_t *", fields | {"weight_decay": decay})
+    floats = parts.lib.gs_optimizer_floats(optimizer, len(samples.w))
+    assert floats == (2 + 2 * len(samples.w) if kind else len(samples.w) if momentum else 0)
+    state = parts.give(np.full(floats, np.nan, np.float32), "float")
+    parts.lib.gs_optimizer_reset(optimizer, len(samples.w), state if floats else parts.ffi.NULL)
+    for _ in range(4):
+        _, g = net.gradient(samples.batch_x, samples.batch_labels)
+        if kind:
+            net.adam(g, LR, (beta1, beta2), epsilon, np.float32(decay))
+        else:
+            net.sgd(g, LR, np.float32(momentum), np.float32(decay))
+        case.gradient()
+        same(case.step(optimizer, state if floats else parts.ffi.NULL), net.w)
+    if kind:
+        same(parts.take(state, "f4"), [*net.powers, *net.state[0], *net.state[1]])
+    elif momentum:
+        same(parts.take(state, "f4"), net.state[0])
+
+
+BIG: dict[str, tuple[Shape, list[Layer], int, int]] = {
+    "perceptron": ((1, 1, 784), perceptron(784, 12, 10), 50, U8),
+    "deep perceptron": ((1, 1, 20), perceptron(20, 40, 30, 5), 7, FLOAT),
+    "residual": (
+        (8, 8, 3),
+        [
+            conv(16, 3, padding=SAME, relu=False),
+            norm(4, relu=True),
+            conv(16, 3, groups=4, padding=SAME, relu=False),
+            norm(16),
+            plus(1, relu=True),
+            pool(AVERAGE, (2, 2), (2, 2)),
+            conv(16, 3, groups=16, padding=SAME),
+            conv(24, 1),
+            pool(MAX, (3, 3), (2, 2), SAME),
+            dense(10, relu=False),
+        ],
+        4,
+        FLOAT,
+    ),
+}
+
+
+def in_float64(samples: Samples, w: NDArray[np.float64]) -> float:
+    """Return a batch's loss in float64, by array operations; no derivative is written down here."""
+    values = [samples.x[samples.rows].astype(np.float64).reshape(-1, *samples.shape)]
+    at = 0
+    for part in Net.parts_of(samples.shape, samples.layers):
+        x, layer = values[-1], part.layer
+        weights, bias = w[at : at + part.weights], w[at + part.weights : at + part.weights + part.biases]
+        at += part.weights + part.biases
+        if layer.kind == LayerKind.DENSE:
+            z = (x.reshape(len(x), -1) @ weights.reshape(layer.outputs, -1).T + bias)[:, None, None, :]
+        elif layer.kind == LayerKind.ADD:
+            z = x + values[layer.source + 1]
+        elif layer.kind == LayerKind.NORM:
+            split = x.reshape(*x.shape[:3], layer.groups, -1)
+            centred = split - split.mean(axis=(1, 2, 4), keepdims=True)
+            z = (centred / np.sqrt((centred**2).mean(axis=(1, 2, 4), keepdims=True) + 1e-5)).reshape(x.shape)
+            z = z * weights + bias
+        else:
+            z = windows_in_float64(x, layer, part.y, part.x, weights, bias)
+        values.append(np.maximum(z, 0) if layer.relu else z)
+    logits = values[-1].reshape(len(values[-1]), -1)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    chosen = shifted[np.arange(len(logits)), samples.labels[samples.rows]]
+    return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - chosen))
+
+
+def windows_in_float64(
+    x: NDArray[np.float64], layer: Layer, y_axis: Axis, x_axis: Axis, weights: NDArray[np.float64], bias: Any
+) -> NDArray[np.float64]:
+    """Fill the padding with NaN, and look at every window of the whole batch."""
+    pads = [(0, 0)]
+    for axis in (y_axis, x_axis):
+        needed = (axis.out - 1) * axis.stride + axis.kernel - axis.n
+        pads.append((axis.before, max(0, needed - axis.before)))
+    padded = np.pad(x, [*pads, (0, 0)], constant_values=np.nan)
+    rows = []
+    for y in range(0, y_axis.out * y_axis.stride, y_axis.stride):
+        for p in range(0, x_axis.out * x_axis.stride, x_axis.stride):
+            window = padded[:, y : y + y_axis.kernel, p : p + x_axis.kernel]
+            if layer.kind == LayerKind.CONV:
+                split = np.nan_to_num(window).reshape(*window.shape[:3], layer.groups, -1)
+                filters = weights.reshape(layer.groups, -1, *layer.kernel, split.shape[-1])
+                rows.append(np.einsum("bhwgi,gohwi->bgo", split, filters).reshape(len(x), -1) + bias)
+            else:
+                reduce = np.nanmax if layer.kind == MAX else np.nanmean
+                rows.append(reduce(window, axis=(1, 2)))
+    return np.stack(rows, axis=1).reshape(len(x), y_axis.out, x_axis.out, -1)
+
+
+@pytest.mark.parametrize("name", BIG)
+def test_the_gradient_is_that_of_the_loss(parts: Parts, name: str) -> None:
+    """Compare with slopes of a loss in float64 along random directions."""
+    samples = Samples(*BIG[name])
     loss, g = Case(parts, samples).gradient()
     w, step = samples.w.astype(np.float64), 1e-7
-    assert loss == pytest.approx(loss_at(w), rel=1e-5)
+    assert loss == pytest.approx(in_float64(samples, w), rel=1e-5)
     random = np.random.default_rng(9)
     for _ in range(8):
         way = random.normal(size=w.size)
         way /= np.linalg.norm(way)
-        slope = (loss_at(w + step * way) - loss_at(w - step * way)) / (2 * step)
+        slope = (in_float64(samples, w + step * way) - in_float64(samples, w - step * way)) / (2 * step)
         assert slope == pytest.approx(float(way @ g), abs=1e-5 * float(np.linalg.norm(g)))
 
 
-@pytest.mark.parametrize("init", [0, 1])
-def test_initial_weights(parts: Parts, init: int) -> None:
-    dims, seed = (5, 4, 3), [0x12345678, 0x9ABCDEF0]
-    w = parts.room(39, "float")
-    parts.lib.gs_nn_init(parts.nn(dims), init, seed, w)
-    draws = parts.room(39, "uint32_t")
-    parts.lib.parts_draws(seed, 1, 0, 0, parts.give(np.arange(39, dtype=np.uint32), "uint32_t"), draws, 39)
-    expected, p = [], 0
-    for fan_in, fan_out in zip(dims[:-1], dims[1:], strict=True):
-        limit = np.sqrt(np.float32(6) / np.float32(fan_in + fan_out if init == 0 else fan_in))
-        for _ in range(fan_in * fan_out):
-            unit = np.float32(draws[p] >> 8) / np.float32(2**24)
-            expected.append((unit * np.float32(2) - np.float32(1)) * limit)
-            p += 1
-        expected += [np.float32(0)] * fan_out
-        p += fan_out
+@pytest.mark.parametrize("init", [0, 1, 2])
+def test_initial_parameters(parts: Parts, init: int) -> None:
+    shape: Shape = (3, 3, 4)
+    layers = [conv(6, (2, 3), groups=2), norm(2), conv(2, 1, frozen=True), norm(1, frozen=True), dense(3, False)]
+    net_parts = Net.parts_of(shape, layers)
+    total = sum(part.weights + part.biases for part in net_parts)
+    model, bad = parts.model(model_words(shape, layers), all_given=init == 2)
+    assert bad == len(CONFIG_WORDS)
+    known = parts.look(model)
+    given = np.arange(1000, 1000 + known["given"], dtype=np.float32)
+    held = parts.give(given, "float")
+    parts.lib.parts_model_give(model, held)
+    w = parts.room(known["parameters"], "float")
+    parts.lib.gs_nn_init(model, init, SEED, w)
+    numbers, expected, p = draws(Stream.INIT, 0, 0, range(total)), [], 0
+    for part in net_parts:
+        count = part.weights + part.biases
+        if part.layer.frozen:
+            p += count
+            continue
+        if init == 2:
+            expected += given[p : p + count].tolist()
+        elif part.layer.kind == LayerKind.NORM:
+            expected += [1.0] * part.weights + [0.0] * part.biases
+        else:
+            fan_in, fan_out = part.fans()
+            limit = np.sqrt(np.float32(6) / np.float32(fan_in + fan_out if init == 0 else fan_in))
+            for number in numbers[p : p + part.weights]:
+                unit = np.float32(number >> 8) / np.float32(2**24)
+                expected.append((unit * np.float32(2) - np.float32(1)) * limit)
+            expected += [0.0] * part.biases
+        p += count
+    assert known["given"] == (total if init == 2 else 2 * 6 + 2 + 2 * 2)
     same(parts.take(w, "f4"), expected)
 
 
-def test_weights_that_are_not_finite_do_no_harm(parts: Parts) -> None:
-    case = Case(parts, Samples((9, 5, 3), 4, FLOAT))
-    case.c_w[2], case.c_w[30] = np.inf, np.nan
-    loss, _ = case.gradient()
-    assert not np.isfinite(loss)
+def test_parameters_that_are_not_finite_do_no_harm(parts: Parts) -> None:
+    for name in ("perceptron 3", "adds of one source", "max that overlaps", "norm", "depthwise"):
+        case = Case(parts, Samples(*CASES[name]))
+        for at in range(len(case.samples.w)):
+            case.c_w[at] = np.inf if at % 2 else np.nan
+        loss, _ = case.gradient()
+        assert not np.isfinite(loss)
+
+
+def test_only_what_is_needed_on_the_way_back_is_kept(parts: Parts) -> None:
+    shape, layers, *_ = OTHERS["sparse"]
+    known = parts.look(parts.model(model_words(shape, layers))[0])
+    assert known["lowest"] == 5
+    # Below layer 5, ADD needs the outputs of layers 0 and 2, and writes its own: three of 100. The 25 of the input, and
+    # what layer 5 and those above it keep (16, 6, 6, 6, 6, 3), find room where some of these were.
+    assert known["values"] == 3 * 100
+    everything = [Layer(**{**vars(layer), "frozen": False}) for layer in layers]
+    kept = parts.look(parts.model(model_words(shape, everything))[0])
+    assert (kept["lowest"], kept["values"]) == (0, 25 + 4 * 100 + 16 + 4 * 6 + 3)

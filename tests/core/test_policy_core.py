@@ -30,6 +30,7 @@ from gossamer.spec.constants import (
 )
 from gossamer.spec.local import split
 from gossamer.spec.messages import Pull, Segment
+from tests.core import naive_nn
 from tests.core.probe import OK, Node, image_of, library, samples, words
 
 F32 = np.float32
@@ -96,40 +97,12 @@ def test_both_act_on_the_same_rate() -> None:
     assert rates([1.0, 2.0, 3.0], **options) == ([0.5, 0.5, 0.0625], [0.5, 0.125, 0.0625])
 
 
+def units_of(kind: Unit) -> list[list[int]]:
+    """List each unit's parameters, of the model of DIMS."""
+    return naive_nn.units((1, 1, DIMS[0]), naive_nn.perceptron(*DIMS), kind)
+
+
 # --- units ---------------------------------------------------------------------------------------------------------
-
-
-def slow_units(kind: Unit) -> list[list[int]]:
-    """List each unit's parameters (SPEC.md 6.2)."""
-    units: list[list[int]] = []
-    at = 0
-    for d_in, d_out in zip(DIMS, DIMS[1:], strict=False):
-        bias = at + d_in * d_out
-        match kind:
-            case Unit.PARAMETER:
-                units += [[p] for p in range(at, bias + d_out)]
-            case Unit.KERNEL:
-                units += [[*range(at + o * d_in, at + (o + 1) * d_in), bias + o] for o in range(d_out)]
-            case Unit.CHANNEL:
-                units += [[at + o * d_in + i for o in range(d_out)] for i in range(d_in)]
-                units.append(list(range(bias, bias + d_out)))
-            case Unit.LAYER:
-                units.append(list(range(at, bias + d_out)))
-        at = bias + d_out
-    return units
-
-
-@pytest.mark.parametrize("kind", list(Unit))
-def test_units_are_where_the_specification_puts_them(kind: Unit) -> None:
-    ffi, lib = library()
-    net = ffi.new("gs_nn_t *", {"layers": 3, "dims": list(DIMS)})
-    expected = slow_units(kind)
-    assert lib.gs_units_count(net, kind) == len(expected)
-    assert lib.gs_units_largest(net, kind) == max(map(len, expected))
-    for number, parameters in enumerate(expected):
-        unit = lib.gs_units_get(net, kind, number)
-        found = [unit.first + i * unit.stride for i in range(unit.count)]
-        assert found + [unit.extra] * (unit.extra != 2**32 - 1) == parameters
 
 
 def test_units_sort_by_key_then_number() -> None:
@@ -200,7 +173,7 @@ class SlowGist:
 
     def sends(self, round_: int, score: np.ndarray) -> tuple[list[tuple[int, int]], list[set[int]]]:
         """Return (part, receiver) in order of sending, and the units of each segment."""
-        config, units, count = self.config, slow_units(Unit(self.config["unit"])), self.config["segments"]
+        config, units, count = self.config, units_of(Unit(self.config["unit"])), self.config["segments"]
         importance = self.importance(units, score)
         ranked = sorted(range(len(units)), key=lambda u: (-importance[u], u))
         members: list[list[int]] = [[] for _ in range(count)]
@@ -263,7 +236,7 @@ GISTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", GISTS)
 def test_gist_sends_what_a_slow_reading_sends(changes: dict[str, Any]) -> None:
     config = words(**changes)
-    units = slow_units(Unit(int(config["unit"])))
+    units = units_of(Unit(int(config["unit"])))
     with Node(config) as node:
         assert node.start() == OK
         node.ready([1, 2, 3])
@@ -394,7 +367,7 @@ def test_topk_sends_what_was_not_told() -> None:
     with Node(words(policy=PolicyKind.TOPK, bits=4, top=9)) as node:
         assert node.start() == OK
         reference = node.ready([1, 2]).weights.copy()
-        units = slow_units(Unit.PARAMETER)
+        units = units_of(Unit.PARAMETER)
         for round_ in range(4):
             messages = node.train(round_)
             w = node.weights

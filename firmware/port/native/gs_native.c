@@ -157,7 +157,7 @@ const uint8_t *gs_native_slot(const gs_native_t *native, uint32_t slot, size_t *
 
 const float *gs_native_weights(const gs_native_t *native, size_t *count)
 {
-    *count = native->node.config.parameters;
+    *count = native->node.config.model.parameters;
     return native->node.w;
 }
 
