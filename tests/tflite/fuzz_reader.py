@@ -8,13 +8,14 @@ With atheris (`pip install atheris`) mutations follow the code they reach; witho
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,15 +49,21 @@ def compile_too(data: bytes) -> None:
         assert "\n" not in str(error)
 
 
-def seeds() -> list[bytes]:
-    """Return the files to start from."""
-    return [path.read_bytes() for path in sorted(CORPUS.glob("*.tflite"))]
+@functools.cache
+def seeds(target: Callable[[bytes], None]) -> list[bytes]:
+    """Return the files to start from; what compiles needs more operators than the reader does."""
+    from codegen.lower import supported
+    from codegen.write import write
+    from tests.tflite.random_graphs import random_graph
+
+    files = [path.read_bytes() for path in sorted(CORPUS.glob("*.tflite"))]
+    count = 60 if target is compile_too else 0
+    return files + [write(random_graph(seed, supported())) for seed in range(count)]
 
 
-def mutations(seed: int) -> Iterator[bytes]:
+def mutations(files: Sequence[bytes], seed: int) -> Iterator[bytes]:
     """Yield damaged files without end: a few changes each, of bits, numbers, lengths and whole pieces."""
     draw = np.random.default_rng(seed)
-    files = seeds()
     while True:
         data = bytearray(files[draw.integers(len(files))])
         for _ in range(draw.integers(1, 5)):
@@ -86,7 +93,7 @@ def run_plain(target: Callable[[bytes], None], seed: int, count: int | None = No
     """Try mutations until the count or the time is used up; return how many."""
     end_s = time.monotonic() + seconds
     tried = 0
-    for data in mutations(seed):
+    for data in mutations(seeds(target), seed):
         if tried == count or (count is None and time.monotonic() > end_s):
             return tried
         try:
@@ -105,9 +112,10 @@ def run_atheris(target: Callable[[bytes], None], seconds: float) -> None:
     import atheris  # type: ignore[import-not-found]
 
     with atheris.instrument_imports(include=["codegen", "tflite", "flatbuffers"]):
-        target(seeds()[0])
+        start = seeds(target)
+        target(start[0])
     with tempfile.TemporaryDirectory() as found:  # so that the corpus of the project stays small
-        for number, data in enumerate(seeds()):
+        for number, data in enumerate(start):
             (Path(found) / str(number)).write_bytes(data)
         options = [f"-max_total_time={int(seconds)}", f"-max_len={LEN_BYTES_MOST}", "-timeout=2", "-rss_limit_mb=1024"]
         atheris.Setup([sys.argv[0], *options, found], target)
