@@ -19,7 +19,14 @@ from gossamer.place import Row
 from gossamer.record import Recorder, Run, read_run
 from gossamer.spec import rng
 from gossamer.spec.constants import Stream
-from tests.conformance.random_experiments import BITS, POLICIES, SCHEDULES, random_experiment, to_toml
+from tests.conformance.random_experiments import (
+    BITS,
+    POLICIES,
+    SCHEDULES,
+    random_cnn_experiment,
+    random_experiment,
+    to_toml,
+)
 
 PLACES = {"numpy": ("sim", "numpy"), "native": ("sim", "native"), "host": ("host", "auto")}
 SMALL_SEEDS, ALL_SEEDS = range(12), range(200)
@@ -102,6 +109,28 @@ def test_random_experiments(seed: int, tmp_path: Path) -> None:
     assert_equal_everywhere(random_experiment(seed), tmp_path)
 
 
+@pytest.mark.parametrize("seed", SMALL_SEEDS)
+def test_random_layers_small(seed: int, tmp_path: Path) -> None:
+    assert_equal_everywhere(random_cnn_experiment(seed), tmp_path, ("numpy", "native"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ALL_SEEDS)
+def test_random_layers(seed: int, tmp_path: Path) -> None:
+    assert_equal_everywhere(random_cnn_experiment(seed), tmp_path)
+
+
+@pytest.mark.parametrize("trainable", ["all", 1])
+def test_weights_of_a_file_are_where_all_places_start(trainable: str | int, tmp_path: Path) -> None:
+    tables = random_cnn_experiment(1)
+    del tables["model"]["init"]
+    count = sum(block.size for block in prepare(tables, tmp_path).experiment.network.blocks)
+    np.save(tmp_path / "weights.npy", np.random.default_rng(1).normal(size=(count, 3)).astype(np.float32) * 0.1)
+    tables["model"]["weights"] = "weights.npy"
+    tables["train"]["trainable"] = trainable
+    assert_equal_everywhere(tables, tmp_path)
+
+
 # --- a difference of one bit must be found ----------------------------------------------------------------------------
 
 
@@ -154,11 +183,13 @@ def test_one_random_counter_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("policy", ["gist", "topk", "fedavg"])
-def test_a_continued_run_ends_with_the_same_bits(name: str, policy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "optimizer"), [("gist", "sgd"), ("topk", "sgd"), ("fedavg", "sgd"), ("gist", "adam")]
+)
+def test_a_continued_run_ends_with_the_same_bits(name: str, policy: str, optimizer: str, tmp_path: Path) -> None:
     tables = combination(policy, 4, "adastair+adaloss")
     tables["churn"] = {"away": 0.3, "span": 2}
-    tables["train"]["momentum"] = 0.5
+    tables["train"] |= {"momentum": 0.5} if optimizer == "sgd" else {"optimizer": "adam", "lr": 0.01}
     if policy != "topk":
         tables["policy"]["error_feedback"] = True
     job = prepare(tables, tmp_path)
