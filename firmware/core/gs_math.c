@@ -71,21 +71,24 @@ float gs_sqrtf(float x)
     mantissa |= 0x800000u;
     exponent -= 127 + 23; /* x = mantissa * 2^exponent */
 
-    /* Take the integer root of `square` in [2^46, 2^48), whose exponent is even: root has 24 bits. */
+    /* Find the integer root, rounded, of `square` in [2^46, 2^48), whose exponent is even: it has 24 bits. Three steps of
+       Newton's for 1 / sqrt (no division) leave at most a few units of error; what counts is decided in integers:
+       (root + 1/2)^2 = root^2 + root + 1/4 is no integer, so there is no tie. */
     const int32_t shift = (exponent & 1) ? 23 : 24;
     const uint64_t square = (uint64_t)mantissa << shift;
-    uint64_t root = 0;
-    uint64_t rest = square;
-    for (uint64_t bit = 1ull << 46; bit; bit >>= 2) {
-        if (rest >= root + bit) {
-            rest -= root + bit;
-            root = (root >> 1) + bit;
-        } else {
-            root >>= 1;
-        }
+    const float approximate = (float)mantissa * (shift == 23 ? 0x1p23f : 0x1p24f); /* exact */
+    const float half = 0.5f * approximate;
+    float inverse = gs_float_of(0x5f3759dfu - (gs_bits_of(approximate) >> 1));
+    for (int step = 0; step < 3; ++step) {
+        inverse = inverse * (1.5f - half * inverse * inverse);
     }
-    /* (root + 1/2)^2 = root^2 + root + 1/4 is no integer, so there is no tie. */
-    root += rest > root;
+    uint64_t root = (uint64_t)(approximate * inverse);
+    while (square > root * root + root) {
+        ++root;
+    }
+    while (square <= root * root - root) {
+        --root;
+    }
     const int32_t result_exponent = (exponent - shift) / 2 + 127 + 23;
     /* Adding instead of or-ing carries a root of 2^24 into the exponent. */
     return gs_float_of(((uint32_t)(result_exponent - 1) << 23) + (uint32_t)root);
