@@ -24,7 +24,11 @@ static const range_t ranges[] = {
     {GS_CFG_STAIR_COUNT, 0, GS_MILESTONES_MAX},
     {GS_CFG_LOSS_COUNT, 0, GS_MILESTONES_MAX},
     {GS_CFG_LOSS_REFERENCE, 0, GS_REFERENCE_EMA},
+#ifdef GS_ONLY_POLICY /* a build for one experiment has no other */
+    {GS_CFG_POLICY, GS_ONLY_POLICY, GS_ONLY_POLICY},
+#else
     {GS_CFG_POLICY, 0, GS_POLICY_LOCAL},
+#endif
     {GS_CFG_ERROR_FEEDBACK, 0, 1},
     {GS_CFG_FIFO, 1, 65535},
     {GS_CFG_MTU, GS_MTU_MIN, GS_MTU_MAX},

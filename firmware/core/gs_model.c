@@ -343,5 +343,5 @@ uint32_t gs_model_read(gs_model_t *model, const uint8_t *words, bool all_given)
     }
     place_values(model);
     model->perceptron = is_perceptron(model);
-    return GS_CFG_WORDS;
+    return model->perceptron == gs_model_is_perceptron(model) ? GS_CFG_WORDS : GS_CFG_LAYERS;
 }

@@ -52,6 +52,18 @@ typedef struct gs_model {
    Returns the place (GS_CFG_...) of the first word that is wrong, GS_CFG_WORDS if none is. Does not set `given`. */
 uint32_t gs_model_read(gs_model_t *model, const uint8_t *words, bool all_given);
 
+/* Whether batches go through gs_perceptron.h, samples one by one through the other layers' modules. A build for one
+   experiment knows, and the compiler drops the other way. */
+static inline bool gs_model_is_perceptron(const gs_model_t *model)
+{
+#ifdef GS_ONLY_PERCEPTRON
+    (void)model;
+    return GS_ONLY_PERCEPTRON;
+#else
+    return model->perceptron;
+#endif
+}
+
 /* Numbers of a layer's input and output. */
 static inline uint32_t gs_layer_inputs(const gs_layer_t *layer)
 {

@@ -29,7 +29,7 @@ static size_t layer_scratch_floats(const gs_layer_t *layer)
 size_t gs_nn_scratch_floats(const gs_model_t *model, uint32_t batch)
 {
     size_t most = model->classes; /* the exponentials of the logits */
-    if (model->perceptron) {
+    if (gs_model_is_perceptron(model)) {
         return gs_perceptron_scratch_floats(model, batch);
     }
     for (uint32_t l = 0; l < model->layers; ++l) {
@@ -282,7 +282,7 @@ float gs_nn_gradient(const gs_model_t *model, const float *w, const gs_batch_t *
 {
     const float inv = 1.0f / (float)batch->count;
     float loss = 0.0f;
-    if (model->perceptron) {
+    if (gs_model_is_perceptron(model)) {
         float *z = gs_perceptron_forward(model, w, batch, scratch);
         for (uint32_t s = 0; s < batch->count; ++s, z += model->classes) {
             const uint32_t label = batch->samples->labels[gs_batch_row(batch, s)];
@@ -304,13 +304,13 @@ void gs_nn_evaluate(const gs_model_t *model, const float *w, const gs_batch_t *b
                     float *scratch)
 {
     const pass_t pass = {model, w, NULL, scratch, scratch + model->values};
-    float *z = model->perceptron ? gs_perceptron_forward(model, w, batch, scratch) : NULL;
+    float *z = gs_model_is_perceptron(model) ? gs_perceptron_forward(model, w, batch, scratch) : NULL;
     for (uint32_t s = 0; s < batch->count; ++s) {
         const uint32_t row = gs_batch_row(batch, s);
         const uint32_t label = batch->samples->labels[row];
         float sum;
         uint32_t best;
-        if (!model->perceptron) {
+        if (!gs_model_is_perceptron(model)) {
             z = forward(&pass, batch->samples, row);
         }
         *loss = *loss + softmax_loss(z, model->classes, label, &sum, &best);

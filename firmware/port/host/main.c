@@ -3,6 +3,9 @@
        gossamer-node ID IMAGE FD [STATE_FOLDER]
        gossamer-node --print-arena IMAGE
 
+   Built with GS_EXPERIMENT and what `gossamer codegen EXP.toml` wrote, the program holds its image: it reads no file, and
+   IMAGE is only a name.
+
    The first 32 bytes that come over FD are the run key. The process ends when the other side closes FD, or on STOP: so
    it never outlives who started it. The second form prints the memory that a node needs, "bytes part" a line. */
 #define _POSIX_C_SOURCE 200809L
@@ -21,6 +24,9 @@
 
 #include "gs_cobs.h"
 #include "gs_node.h"
+#ifdef GS_EXPERIMENT
+#include "experiment.h"
+#endif
 
 #define PATH_BYTES 4096
 #define READ_BYTES 4096
@@ -119,7 +125,18 @@ static int parse_number(const char *name, const char *text, long max)
     return (int)number;
 }
 
-static const uint8_t *map_image(const char *path, size_t *len)
+#ifdef GS_EXPERIMENT
+
+static const uint8_t *find_image(const char *path, size_t *len)
+{
+    (void)path;
+    *len = sizeof gs_experiment_image;
+    return gs_experiment_image;
+}
+
+#else
+
+static const uint8_t *find_image(const char *path, size_t *len)
 {
     struct stat about;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -137,6 +154,8 @@ static const uint8_t *map_image(const char *path, size_t *len)
     close(fd);
     return image;
 }
+
+#endif
 
 static void load_config(gs_config_t *config, const char *path, const uint8_t *image, size_t image_len)
 {
@@ -220,7 +239,7 @@ int main(int argc, char **argv)
     if (!only_print && (argc < 4 || argc > 5)) {
         fail("usage", "gossamer-node ID IMAGE FD [STATE_FOLDER], or gossamer-node --print-arena IMAGE");
     }
-    const uint8_t *image = map_image(argv[2], &image_len);
+    const uint8_t *image = find_image(argv[2], &image_len);
     load_config(&config, argv[2], image, image_len);
     if (only_print) {
         print_arena(&config);
