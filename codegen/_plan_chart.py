@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 
+from codegen._names import short_names
 from codegen.memory import Buffer, Plan, live_bytes
 from gossamer.report import COLORS, ticks
 
@@ -42,19 +42,6 @@ class Memory:
         pairs = zip(self.buffers, self.plan.offsets, strict=True)
         alive = [(buffer, offset) for buffer, offset in pairs if buffer.pinned or buffer.first <= call <= buffer.last]
         return sorted(alive, key=lambda pair: (-pair[0].size_bytes, pair[1]))
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a short form of each name; where that would make two alike, the name itself.
-
-    Converters name a tensor after everything that was fused into it, and begin every name with the model's.
-    """
-    parts = {name: name.split(";")[0].split(", ")[0] for name in names}
-    heads = {part.split("/")[0] for part in parts.values() if "/" in part}
-    if len(heads) == 1:
-        parts = {name: part.split("/", 1)[-1] for name, part in parts.items()}
-    counts = Counter(parts.values())
-    return {name: part if part and counts[part] == 1 else name for name, part in parts.items()}
 
 
 def chart(memory: Memory, calls: Sequence[str], name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from codegen._names import short_names
 from codegen.ir import ModelError, Operator
 from codegen.memory import Buffer, Plan, live_bytes
 
@@ -18,11 +19,16 @@ def check_ram(
     if limit_bytes is None or plan.peak_bytes <= limit_bytes:
         return
     call = max(range(len(operators)), key=lambda number: live_bytes(buffers, number))
-    alive = [(buffer.size_bytes, buffer.name) for buffer in buffers if buffer.first <= call <= buffer.last]
     operator = operators[call]
+    short = short_names([operator.output.name, *(buffer.name for buffer in buffers)])
+    alive = [
+        (buffer.size_bytes, short[buffer.name])
+        for buffer in buffers
+        if buffer.pinned or buffer.first <= call <= buffer.last
+    ]
     raise ModelError(
         f"the arena needs {plan.peak_bytes:,} bytes, the limit is {limit_bytes:,}; most is alive at call {call} "
-        f"({operator.kind} {operator.output.name}): {_named(alive)}",
+        f"({operator.kind} {short[operator.output.name]}): {_named(alive)}",
         where,
         "shrink these tensors, raise --ram-limit, or let --psram take some",
     )
@@ -33,9 +39,10 @@ def check_flash(rows: Sequence[tuple[str, str, int]], limit_bytes: int | None, w
     total = sum(size for _, _, size in rows)
     if limit_bytes is None or total <= limit_bytes:
         return
+    short = short_names(owner for owner, _, _ in rows)
     raise ModelError(
         f"the constants take {total:,} bytes of flash, the limit is {limit_bytes:,}: "
-        f"{_named([(size, f'{owner} {role}') for owner, role, size in rows])}",
+        f"{_named([(size, f'{short[owner]} {role}') for owner, role, size in rows])}",
         where,
         "raise --flash-limit, take fewer bits (--weights 4), or a smaller model",
     )

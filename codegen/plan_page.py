@@ -7,7 +7,8 @@ from dataclasses import replace
 from html import escape
 from typing import Final
 
-from codegen._plan_chart import Memory, chart, short_names
+from codegen._names import short_names
+from codegen._plan_chart import Memory, chart
 from codegen.memory import Plan
 from codegen.program import Program
 from codegen.storage import Region, Storage, buffers

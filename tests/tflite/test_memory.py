@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codegen._names import short_names
 from codegen.ir import DType, ModelError, Operator, Tensor
 from codegen.limits import check_flash, check_ram
 from codegen.memory import Buffer, Plan, Split, live_bytes, pack, split
@@ -242,3 +243,16 @@ def test_a_limit_of_flash_names_the_largest_tables() -> None:
         "m.tflite: the constants take 9,640 bytes of flash, the limit is 9,639: dense weights 9,000"
     )
     assert message.index("dense weights") < message.index("conv1 weights 600") < message.index("conv1 bias 40")
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["net/a/Relu;net/b/add", "net/b/MatMul"], ["a/Relu", "b/MatMul"]),
+        (["net/a", "other/a"], ["net/a", "other/a"]),
+        (["net/a;one", "net/a;two"], ["net/a;one", "net/a;two"]),
+        (["conv, relu", "x", "net/", ""], ["conv", "x", "net/", ""]),
+    ],
+)
+def test_names_are_shortened_as_long_as_they_differ(names: list[str], short: list[str]) -> None:
+    assert list(short_names(names).values()) == short
