@@ -6,6 +6,7 @@ no bits unused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -46,9 +47,12 @@ def unpack_rows(packed: NDArray[np.int8], terms: int, bits: int) -> NDArray[np.i
     return np.concatenate(values, axis=1)[:, :terms]
 
 
-def readable(table: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Append to packed rows what a kernel may read of the last one's last group."""
-    return np.append(table.reshape(-1), np.zeros(-table.shape[1] % GROUP_BYTES, np.int8))
+def readable(matrices: Sequence[NDArray[np.int8]]) -> NDArray[np.int8]:
+    """Join packed matrices, and append what a kernel may read beyond them: every row's last group is read whole."""
+    table = np.concatenate([matrix.reshape(-1) for matrix in matrices])
+    ends = np.cumsum([matrix.size for matrix in matrices])
+    reach = max(end - matrix.shape[1] % -GROUP_BYTES for end, matrix in zip(ends, matrices, strict=True))
+    return np.append(table, np.zeros(reach - table.size, np.int8))
 
 
 def _laid_out(rest: NDArray[Any], places: int) -> NDArray[Any]:

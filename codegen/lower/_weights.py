@@ -112,8 +112,7 @@ def matrix_fields(
     rows, terms = matrices[0].shape
     if max(matrix.shape[1] for matrix in matrices) > TERMS_MAX:
         raise OperatorError(weights.operator, f"an output sums {terms:,} products", "split the layer")
-    packed = [pack_rows(matrix, weights.bits) for matrix in matrices]
-    table = np.concatenate([*(rows.reshape(-1) for rows in packed[:-1]), readable(packed[-1])])
+    table = readable([pack_rows(matrix, weights.bits) for matrix in matrices])
     fields: dict[str, Field] = {"weights": Table(table, "weights"), "rows": rows, "terms": terms}
     sums = np.concatenate([matrix.sum(axis=1, dtype=np.int64) for matrix in matrices])
     fields |= channel_fields(weights, sums, source, output, activation, factor)
