@@ -12,7 +12,6 @@
 
 #include "gs_config.h"
 #include "gs_lr.h"
-#include "gs_nn.h"
 #include "gs_wire.h"
 
 /* What a node needs from where it runs. `ctx` is handed back with every call. */

@@ -4,6 +4,7 @@
 
 #include "gs_bytes.h"
 #include "gs_math.h"
+#include "gs_nn.h"
 #include "gs_node.h"
 #include "gs_units.h"
 

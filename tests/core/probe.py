@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.native import CHECKED, core_sources, find_compiler, shared_library
-from gossamer.spec.constants import CONFIG_WORDS, COORDINATOR, CORE_ERRORS, METRIC_WORDS, MessageType
+from gossamer.spec.constants import CONFIG_WORDS, COORDINATOR, CORE_ERRORS, METRIC_WORDS, Init, MessageType
 from gossamer.spec.image import build_image, shard_bytes
 from gossamer.spec.messages import Metrics, Peers, Provision
 from gossamer.spec.nn import Model
@@ -130,9 +130,16 @@ def samples(count: int, seed: int, width: int = 6) -> tuple[NDArray[np.uint8], N
     return draw.integers(0, 9, (count, width), np.uint8), draw.integers(0, 3, count).astype(np.uint8)
 
 
+def given_of(config: Mapping[str, int | float]) -> NDArray[np.float32]:
+    """Return what `image_of` puts into an image for given parameters."""
+    count = Model.from_words(config).given(Init(int(config["init"])))
+    return np.random.default_rng(3).normal(size=count).astype(np.float32) * np.float32(0.5)
+
+
 def image_of(config: Mapping[str, int | float]) -> bytes:
     """Return an image with test samples."""
-    return build_image(config, *samples(int(config["test_count"]), 1, Model.from_words(config).input.numbers))
+    tests = samples(int(config["test_count"]), 1, Model.from_words(config).input.numbers)
+    return build_image(config, *tests, given_of(config))
 
 
 def reseal(image: bytes) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+FILES = ("config", "model_core", "units_core", "wire_core", "policy_core", "node", "node_cnn", "node_fuzz")
 RUNTIME = {"gcc": "libasan.so", "clang": "libclang_rt.asan-x86_64.so"}
 
 
@@ -22,7 +23,7 @@ def test_no_sanitizer_complains(compiler: str) -> None:
     runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(runtime).is_file():
         pytest.skip(f"{compiler} has no {RUNTIME[compiler]} for this machine")
-    files = [str(HERE / f"test_{name}.py") for name in ("config", "wire_core", "policy_core", "node", "node_fuzz")]
+    files = [str(HERE / f"test_{name}.py") for name in FILES]
     environment = os.environ | {
         "GOSSAMER_PROBE": compiler,
         "LD_PRELOAD": runtime,
