@@ -130,7 +130,7 @@ def test_scales_are_near_the_best(bits: int, most: float) -> None:
     assert found.max() < most
     w = graph.operators[0].input(1)
     assert w.data is not None and w.bits == bits
-    assert set(np.unique(w.data)) == ({-1, 1} if bits == 1 else set(range(1 - 2 ** (bits - 1), 2 ** (bits - 1))))
+    assert set(np.unique(w.data)) <= ({-1, 1} if bits == 1 else set(range(1 - 2 ** (bits - 1), 2 ** (bits - 1))))
     # By brute force: no scale, by itself, is better by more than a hair.
     limit = max(1, 2 ** (bits - 1) - 1)
     for row, reached in zip(values.astype(float), found, strict=True):
