@@ -1,11 +1,12 @@
 # Every command sets itself up: .venv is made and filled when it is missing or pyproject.toml changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types generated format bench clean setup setup-dev
+.PHONY: help demo test test-all test-tf lint types generated format bench clean setup setup-dev
 .NOTPARALLEL:
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 FIRMWARE_C = $(shell find firmware -name '*.[ch]')
 PYTEST_OPTIONS ?= -q
+TF_SEED ?= $(shell date +%Y%m%d)
 
 help: ## Print what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -22,6 +23,13 @@ test: setup-dev ## Run the tests
 
 test-all: setup-dev ## Run the tests, the slow ones too
 	python -m pytest $(PYTEST_OPTIONS) -m '' </dev/null
+
+test-tf: ## Test what needs TensorFlow (2 GB in .venv-tf): train, quantize, and compare freshly converted models
+	@scripts/setup tf
+	@mkdir -p build
+	.venv-tf/bin/python -m pytest $(PYTEST_OPTIONS) tests/models </dev/null
+	.venv-tf/bin/python -m tests.tflite.tf_corpus --seed $(TF_SEED) --count 30 --out build/corpus.zip </dev/null
+	GOSSAMER_TF_CORPUS=build/corpus.zip .venv-tf/bin/python -m pytest $(PYTEST_OPTIONS) tests/tflite/test_tf_corpus.py </dev/null
 
 lint: setup-dev ## Check style and layout
 	ruff check
@@ -44,7 +52,7 @@ bench: setup ## Run the benchmarks
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; python "$$file" </dev/null; done
 
 clean: ## Remove what make made; your runs stay
-	rm -rf .venv build dist runs/demo-sim runs/demo-host runs/demo.html .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-tf build dist runs/demo-sim runs/demo-host runs/demo.html .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,10 @@ from models import zoo
 
 _BEGIN: Final = "<!-- measured: python -m codegen.cards -->"
 _END: Final = "<!-- /measured -->"
+_FLOAT_ACCURACY: Final = "accuracy, float"
 _ACCURACY: Final = "accuracy, int8"
+_ARENA: Final = "RAM: arena of the C code"
+_CONSTANTS: Final = "flash: constants of the C code"
 _INDEX: Final = Path(zoo.__file__).parents[1] / "README.md"
 
 
@@ -61,12 +65,12 @@ def measure(entry: zoo.Entry, *, accuracy: bool = True) -> Card:
         "classes": str(entry.classes),
         "operators": _operators(program),
         "parameters": f"{facts['parameters']:,}",
-        "accuracy, float": _percent(facts["float_accuracy"], facts["test_samples"]),
+        _FLOAT_ACCURACY: _percent(facts["float_accuracy"], facts["test_samples"]),
         _ACCURACY: _percent(_accuracy(entry, program, content), facts["test_samples"]) if accuracy else "",
-        "RAM: arena of the C code": f"{program.arena.peak_bytes:,} bytes",
+        _ARENA: f"{program.arena.peak_bytes:,} bytes",
         "RAM: input and output, the caller's": f"{_ends_bytes(program):,} bytes",
         "RAM: arena of tflite-micro, these included": f"{used:,} bytes",
-        "flash: constants of the C code": f"{program.flash_bytes:,} bytes",
+        _CONSTANTS: f"{program.flash_bytes:,} bytes",
         "flash: the .tflite file": f"{len(content):,} bytes",
         "SHA-256": f"`{hashlib.sha256(content).hexdigest()}`",
         "made with": f"TensorFlow {facts['tensorflow']}, Keras {facts['keras']}",
@@ -112,19 +116,16 @@ def quantized(x: NDArray[np.float32], program: Program) -> NDArray[np.int8]:
 
 def index(cards: Sequence[Card]) -> str:
     """Write the table of all models."""
-    names = ("accuracy, float", _ACCURACY, "RAM: arena of the C code", "flash: constants of the C code")
+    names = (_FLOAT_ACCURACY, _ACCURACY, _ARENA, _CONSTANTS)
     rows = (
         (
             f"[{card.entry.name}](zoo/{card.entry.name}/README.md)",
             card.entry.title,
-            *(
-                card.rows[name].split(" of ")[0].split(",")[0] if "accuracy" in name else card.rows[name]
-                for name in names
-            ),
+            *(re.split(" of |, ", card.rows[name])[0] for name in names),  # no reasons, no sample counts
         )
         for card in cards
     )
-    return _table(("name", "model", "accuracy, float", "int8", "arena", "constants"), rows)
+    return _table(("name", "model", _FLOAT_ACCURACY, "int8", "arena", "constants"), rows)
 
 
 def _table(head: Sequence[str], rows: Any) -> str:
