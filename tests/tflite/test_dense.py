@@ -58,9 +58,9 @@ def test_sizes_around_those_of_the_kernels(compared: Compared) -> None:
 def test_one_scale_is_multiplied_in_float32(compared: Compared) -> None:
     """A dense layer's only scale times the input's is rounded to float32, several are not: sums near halves tell."""
     graphs = []
-    for seed in range(20):
+    for seed in range(4):
         draw = Drawn(7, seed)
-        scales = draw.random.uniform(1e-3, 1e-2, 3).astype(np.float32)
+        scales = (draw.random.uniform(1, 2, 3) * [4e-4, 4e-4, 1]).astype(np.float32)  # sums of 10^9: ever so near
         x, y = int8("x", (1, 1), float(scales[0])), int8("y", (1, 1000), float(scales[2]))
         for per_channel in (False, True):
             w = int8("w", (1000, 1), [float(scales[1])] * (1000 if per_channel else 1), 0, np.zeros(1000))
