@@ -197,7 +197,7 @@ def measure() -> None:
     """Print two tables in Markdown."""
     here = Path(__file__).parent
     plain = [here / "training_plain.c", here / "training_plain_cnn.c"]
-    core = [path for path in core_sources() if "_q8" not in path.name]
+    core = core_sources()
     ffi, lib = shared_library("training", [*core, *plain], CDEF, FAST)
     print("| layers | batch | core | numpy, BLAS, 1 thread | core / numpy | plain loops / core |")
     print("|---|---|---|---|---|---|")

@@ -94,8 +94,9 @@ def _core() -> tuple[Any, Any]:
     port = FIRMWARE / "port" / "native"
     declared = (port / "gs_native.h").read_text("utf-8").split("/* cffi: begin */")[1].split("/* cffi: end */")[0]
     cdef = re.sub(r"/\*.*?\*/", "", declared, flags=re.DOTALL)
-    sources = [path for path in core_sources() if not path.name.startswith("gs_q8")]
-    return shared_library("gossamer-arena", [*sources, port / "gs_native.c"], cdef, ("-O1", f"-DGS_LANES={_LANES}"))
+    return shared_library(
+        "gossamer-arena", [*core_sources(), port / "gs_native.c"], cdef, ("-O1", f"-DGS_LANES={_LANES}")
+    )
 
 
 def _front_matter(job: Job, toml: str) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from codegen import fold, memory, shapes
 from codegen.ir import Graph, ModelError, OperatorError
@@ -46,16 +48,25 @@ class Program:
         return sum(size for _, _, size in self.flash_rows())
 
     def flash_rows(self) -> list[tuple[str, str, int]]:
-        """List (owner, role, bytes) of every constant table."""
+        """List (owner, role, bytes) of every constant table; equal tables are written once, for their first owner."""
         rows = []
+        seen: set[tuple[str, bytes]] = set()
+        for owner, table in self._tables():
+            values = np.ascontiguousarray(table.values)
+            key = values.dtype.name, values.tobytes()
+            if key not in seen:
+                seen.add(key)
+                rows.append((owner, table.role, values.nbytes))
+        return rows
+
+    def _tables(self) -> Iterator[tuple[str, Table]]:
+        for place in self.layout.storages:
+            if place.region is Region.FLASH and place.tensors[0].data is not None:
+                yield place.name, Table(place.tensors[0].data, "constant")
         for call in self.calls:
             for field in call.parameters.fields.values():
                 if isinstance(field, Table):
-                    rows.append((call.operator.output.name, field.role, field.values.nbytes))
-        for place in self.layout.storages:
-            if place.region is Region.FLASH:
-                rows.append((place.name, "constant", place.size_bytes))
-        return rows
+                    yield call.operator.output.name, field
 
 
 def compile_graph(graph: Graph, settings: Settings | None = None, file: str | None = None) -> Program:

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -97,15 +96,10 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def build(folder: Path, compiler: str = "gcc", extra: tuple[str, ...] = ("-O1",)) -> Any:
     (folder / "caller.c").write_text(CALLER)
-    sources = [*node_sources(), folder / "experiment.c", folder / "caller.c"]
+    sources = [*core_sources(), folder / "experiment.c", folder / "caller.c"]
     return shared_library(
         "experiment", sources, DECLARED, (*flags(folder), *STRICT, *extra), compiler=find_compiler(compiler)
     )
-
-
-@cache
-def node_sources() -> tuple[Path, ...]:
-    return tuple(path for path in core_sources() if not path.name.startswith("gs_q8"))
 
 
 @pytest.mark.parametrize("layers", [[64, 10], CNN], ids=["mlp", "cnn"])
@@ -213,7 +207,7 @@ def test_nodes_with_the_experiment_built_in_compute_the_same(
     job = small_job(tmp_path, nodes=3, rounds=2, model=model_of(layers), policy=policy)
     folder = tmp_path / "out"
     export_experiment(job, folder)
-    sources = [*node_sources(), FIRMWARE / "port" / "host" / "main.c", folder / "experiment.c"]
+    sources = [*core_sources(), FIRMWARE / "port" / "host" / "main.c", folder / "experiment.c"]
     built_in = executable("built-in", sources, ("-Os", *flags(folder), "-DGS_EXPERIMENT", *STRICT))
     arena = subprocess.run([built_in, "--print-arena", "nowhere"], capture_output=True, text=True, check=True).stdout
     parts = {name: int(size) for size, name in (line.split(" ", 1) for line in arena.splitlines())}
