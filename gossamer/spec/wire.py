@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gossamer.spec.constants import (
@@ -129,10 +130,14 @@ def cobs_bytes_max(data_bytes: int) -> int:
 
 @dataclass
 class CobsStream:
-    """Find frames in a byte stream; skip and count what is none, whatever it is."""
+    """Find frames in a byte stream; skip and count what is none, whatever it is.
+
+    `on_garbage` is given what was skipped, long runs in pieces.
+    """
 
     max_frame_bytes: int
     garbage: int = 0
+    on_garbage: Callable[[bytes], None] | None = None
     _pending: bytearray = field(default_factory=bytearray)
     _skipping: bool = False
 
@@ -149,11 +154,15 @@ class CobsStream:
         return frames
 
     def _take(self, piece: bytes) -> None:
-        if len(self._pending) + len(piece) > cobs_bytes_max(self.max_frame_bytes):
+        self._pending += piece
+        if self._skipping or len(self._pending) > cobs_bytes_max(self.max_frame_bytes):
             self._skipping = True
+            self._show(bytes(self._pending))
             self._pending.clear()
-        if not self._skipping:
-            self._pending += piece
+
+    def _show(self, garbage: bytes) -> None:
+        if garbage and self.on_garbage is not None:
+            self.on_garbage(garbage)
 
     def _finish(self) -> bytes | None:
         piece, skipping = bytes(self._pending), self._skipping
@@ -167,6 +176,7 @@ class CobsStream:
             skipping = True
         if skipping or len(frame) > self.max_frame_bytes:
             self.garbage += 1
+            self._show(piece)
             return None
         return frame
 

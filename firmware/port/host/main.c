@@ -30,12 +30,13 @@
 
 #define PATH_BYTES 4096
 #define READ_BYTES 4096
+#define HELLO_EVERY_MS 2000
 
 typedef struct {
     int fd;
     uint16_t id;
     const char *state_folder; /* NULL: no checkpoints */
-    uint8_t *encoded;         /* room for the longest frame, encoded */
+    uint8_t *encoded;         /* room for a delimiter and the longest frame, encoded */
 } host_t;
 
 static _Noreturn void fail(const char *what, const char *why)
@@ -65,7 +66,8 @@ static bool write_all(int fd, const uint8_t *data, size_t len)
 static void on_send(void *ctx, const uint8_t *frame, size_t len)
 {
     const host_t *host = ctx;
-    if (!write_all(host->fd, host->encoded, gs_cobs_encode(frame, len, host->encoded))) {
+    host->encoded[0] = 0; /* what was on the line before must not swallow the frame */
+    if (!write_all(host->fd, host->encoded, 1 + gs_cobs_encode(frame, len, host->encoded + 1))) {
         exit(EXIT_SUCCESS); /* the other side is gone: nobody is left to tell */
     }
 }
@@ -213,19 +215,24 @@ static bool receive(gs_node_t *node, gs_cobs_t *cobs, int fd)
     return got > 0;
 }
 
-static bool is_readable(int fd)
+static bool is_readable(int fd, int timeout_ms)
 {
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
-    return poll(&waiting, 1, 0) > 0;
+    return poll(&waiting, 1, timeout_ms) > 0;
 }
 
-/* While there is work, look for bytes between two pieces of it; else sleep until some come. */
+/* While there is work, look for bytes between two pieces of it; else sleep until some come. Until HELLO is answered it is
+   said again and again; afterwards that does nothing. */
 static void run(gs_node_t *node, gs_cobs_t *cobs, int fd)
 {
     while (!gs_node_stopped(node)) {
         const bool busy = gs_node_step(node);
-        if ((!busy || is_readable(fd)) && !receive(node, cobs, fd)) {
-            return;
+        if (is_readable(fd, busy ? 0 : HELLO_EVERY_MS)) {
+            if (!receive(node, cobs, fd)) {
+                return;
+            }
+        } else if (!busy) {
+            gs_node_hello(node);
         }
     }
 }
@@ -254,7 +261,7 @@ int main(int argc, char **argv)
         .fd = parse_number("FD", argv[3], INT_MAX),
         .id = (uint16_t)parse_number("ID", argv[1], (long)config.nodes - 1),
         .state_folder = argc > 4 ? argv[4] : NULL,
-        .encoded = malloc(GS_COBS_BYTES(config.mtu)),
+        .encoded = malloc(1 + GS_COBS_BYTES(config.mtu)),
     };
     if (!arena || !decoded || !host.encoded) {
         fail("memory", "out of it");
