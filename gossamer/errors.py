@@ -49,12 +49,16 @@ class RunError(GossamerError):
 
 
 class CoreError(GossamerError):
-    """Report an error of the firmware core, by its stable code (`CORE_ERRORS`)."""
+    """Report an error of the firmware core, by its stable code (`CORE_ERRORS`).
 
-    def __init__(self, code: int, where: str | None = None, mend: str | None = None) -> None:
+    `said` are the words that came with it, which may tell more than the code's own text.
+    """
+
+    def __init__(self, code: int, where: str | None = None, mend: str | None = None, said: str = "") -> None:
         self.code = code
         self.name, self.text = _CORE_BY_CODE.get(code, (f"CODE_{code}", "an error code this version does not know"))
-        super().__init__(f"{self.name} ({code}): {self.text}", where, mend)
+        more = said.removeprefix(self.text).lstrip(":; ")
+        super().__init__(f"{self.name} ({code}): {self.text}" + (f": {more}" if more else ""), where, mend)
 
 
 _CORE_BY_CODE = {code: (name, text) for name, (code, text) in CORE_ERRORS.items()}

@@ -295,6 +295,7 @@ enum {
     X(ERR_CHECKPOINT, -11, "no valid checkpoint of that round") \
     X(ERR_FRAME, -12, "the frame was dropped; the counters say why") \
     X(ERR_MALFORMED, -13, "bytes that no encoder of this version writes") \
-    X(ERR_CAPACITY, -14, "the result does not fit the buffer given")
+    X(ERR_CAPACITY, -14, "the result does not fit the buffer given") \
+    X(ERR_FAULT, -15, "the processor stopped at a fault")
 
 #endif

@@ -201,7 +201,10 @@ class Dialogue:
             self.dropped["malformed"] += 1
             return
         raise CoreError(
-            failure.code, f"node {node}, round {round_}", "--resume continues from the last committed round"
+            failure.code,
+            f"node {node}, round {round_}",
+            "--resume continues from the last committed round",
+            failure.text,
         )
 
     def _silence(self, answer: MessageType, silent: Sequence[int]) -> RunError:

@@ -346,4 +346,5 @@ CORE_ERRORS: Final[dict[str, tuple[int, str]]] = {
     "FRAME": (-12, "the frame was dropped; the counters say why"),
     "MALFORMED": (-13, "bytes that no encoder of this version writes"),
     "CAPACITY": (-14, "the result does not fit the buffer given"),
+    "FAULT": (-15, "the processor stopped at a fault"),
 }
