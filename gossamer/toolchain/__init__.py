@@ -3,19 +3,22 @@
 Nothing is installed into the system: Debian's packages are unpacked into `$XDG_CACHE_HOME/gossamer/toolchain`.
 """
 
-from gossamer.toolchain._build import Image, Target, build_image
-from gossamer.toolchain._emulate import run_image
-from gossamer.toolchain._find import Source, Toolchain, find, status
+from gossamer.toolchain._build import Image, Target, build_cached, build_image
+from gossamer.toolchain._emulate import MACHINE, run_image
+from gossamer.toolchain._find import Source, Toolchain, find, find_emulator, status
 from gossamer.toolchain._install import ToolchainError, install
 
 __all__ = [
+    "MACHINE",
     "Image",
     "Source",
     "Target",
     "Toolchain",
     "ToolchainError",
+    "build_cached",
     "build_image",
     "find",
+    "find_emulator",
     "install",
     "run_image",
     "status",

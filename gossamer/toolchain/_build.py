@@ -29,6 +29,8 @@ FLAGS: Final = (
     *("-ffunction-sections", "-fdata-sections", "-fno-common", "-fno-math-errno", "-fno-trapping-math"),
     *("-Wall", "-Wextra", "-Werror"),
 )
+# --no-relax: the linker must not take bytes out of code over which a macro counted the distance of a branch.
+_LINK_FLAGS: Final = ("--gc-sections", "--no-relax")
 _TOOLCHAIN: Final = FIRMWARE / "toolchain"
 _TIMEOUT_S: Final = 300
 _LINES_SHOWN: Final = 12
@@ -73,7 +75,7 @@ def build_image(
         objects = list(pool.map(lambda path: _object(toolchain, target, path, folders, headers, tuple(flags)), sources))
     output.parent.mkdir(parents=True, exist_ok=True)
     library = _run([toolchain.tool("gcc"), "-mabi=call0", "-print-libgcc-file-name"], "compiler").strip()
-    command = [toolchain.linker, "--gc-sections", "-T", str(script), *map(str, objects), library, "-o", str(output)]
+    command = [toolchain.linker, *_LINK_FLAGS, "-T", str(script), *map(str, objects), library, "-o", str(output)]
     try:
         _run(command, output.name)
     except ToolchainError as error:
@@ -81,6 +83,32 @@ def build_image(
             raise _too_large(toolchain, error, objects) from error
         raise
     return _image(toolchain, output)
+
+
+def build_cached(
+    toolchain: Toolchain,
+    sources: Sequence[Path],
+    script: Path,
+    name: str,
+    *,
+    target: Target = Target.QEMU,
+    include: Sequence[Path] = (),
+) -> Image:
+    """Build a program into the cache, under a hash of everything that decides its bytes. Raises ToolchainError."""
+    folders = [*include, FIRMWARE / "core", _TOOLCHAIN, _TOOLCHAIN / "include"]
+    headers = [path for folder in folders for path in sorted(folder.glob("*.*"))]
+    key = hashlib.sha256("\0".join([toolchain.prefix, toolchain.version(), target, *FLAGS, *_LINK_FLAGS]).encode())
+    key.update(_digest([script, *sources, *headers]).encode())
+    kept = cache_folder().parent / "images" / f"{key.hexdigest()[:24]}-{name}"
+    if kept.exists():
+        return _image(toolchain, kept)
+    partial = kept.with_name(f".{os.getpid()}-{kept.name}")
+    try:
+        build_image(toolchain, sources, script, partial, target=target, include=include)
+        partial.replace(kept)
+    finally:
+        partial.unlink(missing_ok=True)
+    return _image(toolchain, kept)
 
 
 def _object(

@@ -17,6 +17,7 @@ from gossamer.toolchain import Toolchain, ToolchainError, build_image, run_image
 
 HERE = Path(__file__).parent
 PORT = FIRMWARE / "port" / "xtensa_qemu"
+RUN_TIME = [PORT / name for name in ("start.S", "vectors.S", "gs_board.c", "gs_libc.c")]
 NAN = 0x7FC00000
 
 
@@ -71,7 +72,7 @@ def test_every_instruction_means_what_it_should(chain: Toolchain, tmp_path: Path
     (tmp_path / "pairs.h").write_text(f"static const uint32_t pairs[][2] = {{{rows}}};\n")
     image = build_image(
         chain,
-        [HERE / "arithmetic.c", PORT / "gs_board.c", PORT / "start.S"],
+        [HERE / "arithmetic.c", *RUN_TIME],
         PORT / "link.ld",
         tmp_path / "arithmetic.elf",
         include=[PORT, tmp_path],
@@ -87,12 +88,8 @@ def test_the_whole_core_compiles(chain: Toolchain, tmp_path: Path) -> None:
     """Every file, with warnings as errors, for the processor that has no vectors; nothing is missing but mem*."""
     main_c = tmp_path / "main.c"
     main_c.write_text("int main(void);\nint main(void)\n{\n    return 0;\n}\n")
-    image = build_image(
-        chain,
-        [main_c, PORT / "gs_board.c", PORT / "start.S", *sorted((FIRMWARE / "core").glob("*.c"))],
-        PORT / "link.ld",
-        tmp_path / "all.elf",
-    )
+    sources = [main_c, *RUN_TIME, *sorted((FIRMWARE / "core").glob("*.c"))]
+    image = build_image(chain, sources, PORT / "link.ld", tmp_path / "all.elf")
     assert 0 < image.text_bytes < 4096 and "main" in image.symbols  # what main does not need is left out
 
 
@@ -104,7 +101,7 @@ def test_what_does_not_fit_names_the_largest(chain: Toolchain, tmp_path: Path) -
     with pytest.raises(
         ToolchainError, match=r"will not fit in region `data'; the largest symbols: vast_buffer 200,000"
     ):
-        build_image(chain, [main_c, PORT / "gs_board.c", PORT / "start.S"], PORT / "link.ld", tmp_path / "x.elf")
+        build_image(chain, [main_c, *RUN_TIME], PORT / "link.ld", tmp_path / "x.elf")
 
 
 def test_a_mistake_is_shown_as_the_compiler_says_it(chain: Toolchain, tmp_path: Path) -> None:

@@ -1,14 +1,43 @@
 #include "gs_board.h"
 
-#include <stddef.h>
-#include <string.h>
+#include <stdbool.h>
 
 /* A 16550 with registers of 32 bits, and the register that resets the board (QEMU is told to stop instead). */
-#define UART_DATA (*(volatile uint32_t *)0x9D050020u)
-#define UART_LINE_STATUS (*(volatile uint32_t *)0x9D050034u)
+#define UART(number) (*(volatile uint32_t *)(0x9D050020u + 4u * (number)))
+#define UART_DATA UART(0)
+#define UART_INTERRUPTS UART(1)
+#define UART_FIFO UART(2)
+#define UART_LINE_STATUS UART(5)
+#define LINE_STATUS_BYTE 0x01u
 #define LINE_STATUS_ROOM 0x20u
+#define INTERRUPT_RECEIVED 0x01u
+#define FIFO_OF_16 0xC1u /* interrupt at 14 bytes, or when the line has paused */
 #define BOARD_RESET (*(volatile uint32_t *)0x9D020010u)
 #define RESET_VALUE 0xDEADu
+
+#define INTERRUPT_UART (1u << 0)
+#define INTERRUPT_TIMER (1u << 6)
+#define TICK_CYCLES 10000000u /* QEMU's default clock of this board: 10 MHz */
+
+#define RING_BYTES 4096u /* a power of two */
+#define STACK_PAINT 0x5AA5F00Du
+
+/* From the linker script. */
+extern uint32_t gs_stack_bottom[];
+extern uint32_t gs_stack_top[];
+extern uint8_t gs_memory_begin[];
+extern uint8_t gs_memory_end[];
+/* From vectors.S. */
+extern const uint8_t gs_vectors[];
+
+static uint8_t ring[RING_BYTES];
+static volatile uint32_t ring_in; /* bytes ever put in and taken out, modulo 2^32 */
+static volatile uint32_t ring_out;
+static volatile bool ring_full; /* no interrupt of the line until there is room */
+static volatile uint32_t ticks;
+
+#define READ_REGISTER(name, value) __asm__ volatile("rsr %0, " name : "=a"(value))
+#define WRITE_REGISTER(name, value) __asm__ volatile("wsr %0, " name "\n rsync" ::"a"(value) : "memory")
 
 void gs_board_put(uint8_t byte)
 {
@@ -17,91 +46,114 @@ void gs_board_put(uint8_t byte)
     UART_DATA = byte;
 }
 
+int gs_board_get(void)
+{
+    if (ring_in == ring_out) {
+        return -1;
+    }
+    const uint8_t byte = ring[ring_out % RING_BYTES];
+    ring_out = ring_out + 1;
+    if (ring_full) {
+        ring_full = false;
+        UART_INTERRUPTS = INTERRUPT_RECEIVED;
+    }
+    return byte;
+}
+
 uint32_t gs_board_cycles(void)
 {
     uint32_t cycles;
-    __asm__ volatile("rsr %0, ccount" : "=a"(cycles));
+    READ_REGISTER("ccount", cycles);
     return cycles;
+}
+
+uint32_t gs_board_ticks(void)
+{
+    return ticks;
+}
+
+/* The line has flow control: what is not read waits at the sender. */
+static void receive(void)
+{
+    while (UART_LINE_STATUS & LINE_STATUS_BYTE) {
+        if (ring_in - ring_out == RING_BYTES) {
+            ring_full = true;
+            UART_INTERRUPTS = 0;
+            return;
+        }
+        ring[ring_in % RING_BYTES] = (uint8_t)UART_DATA;
+        ring_in = ring_in + 1;
+    }
+}
+
+/* Called by vectors.S; interrupts are off. */
+void gs_board_on_interrupt(void);
+void gs_board_on_interrupt(void)
+{
+    uint32_t pending;
+    READ_REGISTER("interrupt", pending);
+    if ((pending & INTERRUPT_UART) && !ring_full) {
+        receive();
+    }
+    if (pending & INTERRUPT_TIMER) {
+        ticks = ticks + 1;
+        WRITE_REGISTER("ccompare0", gs_board_cycles() + TICK_CYCLES); /* this also takes the interrupt back */
+    }
+}
+
+void gs_board_init(void)
+{
+    UART_FIFO = FIFO_OF_16;
+    UART_INTERRUPTS = INTERRUPT_RECEIVED;
+    WRITE_REGISTER("vecbase", (uint32_t)(uintptr_t)gs_vectors);
+    WRITE_REGISTER("ccompare0", gs_board_cycles() + TICK_CYCLES);
+    WRITE_REGISTER("intenable", INTERRUPT_UART | INTERRUPT_TIMER);
+    WRITE_REGISTER("ps", 0u); /* no windows, kernel mode, all interrupts that are enabled */
+}
+
+void gs_board_wait(void)
+{
+    static uint32_t seen;
+    uint32_t before;
+    /* Nothing may come between the look and the sleep: `waiti` itself lets interrupts in again. */
+    __asm__ volatile("rsil %0, 15" : "=a"(before)::"memory");
+    if (ring_in == ring_out && ticks == seen) {
+        __asm__ volatile("waiti 0" ::: "memory");
+    }
+    __asm__ volatile("rsil %0, 0" : "=a"(before)::"memory");
+    seen = ticks;
+}
+
+size_t gs_board_stack_bytes(void)
+{
+    return (size_t)((const uint8_t *)gs_stack_top - (const uint8_t *)gs_stack_bottom);
+}
+
+/* start.S painted all of it. */
+size_t gs_board_stack_used(void)
+{
+    const uint32_t *lowest = gs_stack_bottom;
+    while (lowest < gs_stack_top && *lowest == STACK_PAINT) {
+        ++lowest;
+    }
+    return (size_t)((const uint8_t *)gs_stack_top - (const uint8_t *)lowest);
+}
+
+size_t gs_board_memory(uint8_t **begin)
+{
+    *begin = gs_memory_begin;
+    return (size_t)(gs_memory_end - gs_memory_begin);
 }
 
 void gs_board_stop(void)
 {
     BOARD_RESET = RESET_VALUE;
+    gs_board_halt();
+}
+
+void gs_board_halt(void)
+{
     for (;;) {
+        __asm__ volatile("waiti 15");
     }
-}
-
-/* The compiler calls this for the upper half of a product, which the emulated processor has no instruction for; the
-   compiler's own library, made for another processor, has it not. Each partial product fits 32 bits. */
-uint64_t __umulsidi3(uint32_t a, uint32_t b);
-uint64_t __umulsidi3(uint32_t a, uint32_t b)
-{
-    const uint32_t low = (a & 0xFFFF) * (b & 0xFFFF);
-    const uint32_t cross = (a >> 16) * (b & 0xFFFF);
-    const uint32_t other = (a & 0xFFFF) * (b >> 16);
-    const uint32_t middle = (low >> 16) + (cross & 0xFFFF) + (other & 0xFFFF);
-    const uint32_t high = (a >> 16) * (b >> 16) + (cross >> 16) + (other >> 16) + (middle >> 16);
-    return (uint64_t)high << 32 | (middle << 16 | (low & 0xFFFF));
-}
-
-/* The compiler must not turn these loops into calls of what they define. */
-#define PLAIN __attribute__((optimize("no-tree-loop-distribute-patterns")))
-
-PLAIN void *memcpy(void *restrict to, const void *restrict from, size_t count)
-{
-    uint8_t *a = to;
-    const uint8_t *b = from;
-    if ((((uintptr_t)a | (uintptr_t)b) & 3) == 0) {
-        for (; count >= 4; count -= 4, a += 4, b += 4) {
-            *(uint32_t *)(void *)a = *(const uint32_t *)(const void *)b;
-        }
-    }
-    while (count-- > 0) {
-        *a++ = *b++;
-    }
-    return to;
-}
-
-PLAIN void *memmove(void *to, const void *from, size_t count)
-{
-    uint8_t *a = to;
-    const uint8_t *b = from;
-    if (a <= b || a >= b + count) {
-        return memcpy(to, from, count);
-    }
-    while (count-- > 0) {
-        a[count] = b[count];
-    }
-    return to;
-}
-
-PLAIN void *memset(void *to, int value, size_t count)
-{
-    uint8_t *a = to;
-    while (count-- > 0) {
-        *a++ = (uint8_t)value;
-    }
-    return to;
-}
-
-PLAIN int memcmp(const void *a, const void *b, size_t count)
-{
-    const uint8_t *x = a;
-    const uint8_t *y = b;
-    for (; count > 0; --count, ++x, ++y) {
-        if (*x != *y) {
-            return *x < *y ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-PLAIN void *memchr(const void *bytes, int value, size_t count)
-{
-    for (const uint8_t *at = bytes; count > 0; --count, ++at) {
-        if (*at == (uint8_t)value) {
-            return (void *)(uintptr_t)at;
-        }
-    }
-    return NULL;
 }

@@ -1,4 +1,4 @@
-/* Entry of a bare-metal program on QEMU's kc705-nommu: a stack, the floating-point unit, cleared memory, main. */
+/* Entry of a bare-metal program on QEMU's kc705-nommu: the floating-point unit, a painted stack, cleared memory, main. */
 
     .section .start, "ax"
     .global _start
@@ -16,5 +16,11 @@ _start:
 1:  s32i a4, a2, 0
     addi a2, a2, 4
 2:  bltu a2, a3, 1b
+    movi a2, gs_stack_bottom
+    movi a4, 0x5aa5f00d         /* gs_board.c looks how much of it is left */
+    j 4f
+3:  s32i a4, a2, 0
+    addi a2, a2, 4
+4:  bltu a2, sp, 3b
     call0 main
     j gs_board_stop
