@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = ("gossamer", "models", "twin_sim", "codegen")
+OURS = ("gossamer", "models", "twin_sim", "twin_emu", "codegen")
 
 # Part of the tree -> the parts of ours, and the packages of others, that it may import; the longest prefix decides.
 RULES: dict[str, tuple[set[str], set[str]]] = {
     "gossamer.spec": ({"gossamer.spec"}, {"numpy"}),
     "gossamer": ({"gossamer"}, {"numpy", "pydantic", "cffi"}),
-    "gossamer.cli": ({"gossamer", "models", "twin_sim", "codegen"}, {"numpy", "typer", "rich"}),
+    "gossamer.cli": ({"gossamer", "models", "twin_sim", "twin_emu", "codegen"}, {"numpy", "typer", "rich"}),
     "models": ({"gossamer", "models"}, {"numpy"}),
     "models._tensorflow": ({"gossamer"}, {"tensorflow"}),
     "twin_sim": ({"gossamer", "models", "twin_sim"}, {"numpy"}),
+    "twin_emu": ({"gossamer", "twin_emu"}, set()),
     "codegen": ({"gossamer", "models", "codegen"}, {"numpy", "mpmath", "tflite", "flatbuffers", "tflite_micro"}),
 }
 TOP = "gossamer.cli"  # nothing else builds on the command line
@@ -81,6 +82,7 @@ def test_imports(path: Path) -> None:
         ("gossamer/experiment/_load.py", "import twin_sim.host"),
         ("models/data.py", "import twin_sim"),
         ("twin_sim/host.py", "from gossamer.cli import _run"),
+        ("twin_emu/process.py", "import twin_sim"),
         ("codegen/spec_headers.py", "import twin_sim"),
     ],
 )

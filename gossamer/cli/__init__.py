@@ -39,6 +39,7 @@ class Where(StrEnum):
 
     SIM = "sim"
     HOST = "host"
+    EMU = "emu"
 
 
 class Compilers(StrEnum):
@@ -86,7 +87,7 @@ def _root(
 def run(
     experiment: ExperimentFile,
     on: Annotated[
-        Where, typer.Option(help="Where the nodes run: simulated, or as native firmware processes.")
+        Where, typer.Option(help="Where the nodes run: simulated, as native firmware processes, or on emulated boards.")
     ] = Where.SIM,
     engine: Annotated[Engine, typer.Option(help="The simulator's engine; auto takes the fastest there is.")] = (
         Engine.AUTO

@@ -112,6 +112,10 @@ def drive(place: Place, recorder: Recorder, stop: Stop, save_every_s: float = SA
 
 def open_place(job: Job, where: str, engine: str, folder: Path, threads: int | None) -> Place:
     """Open the place; imported late, so that a broken one does not stop the others."""
+    if where == "emu":
+        from twin_emu import EmuPlace
+
+        return EmuPlace(job, folder)
     import twin_sim
 
     place: Place = twin_sim.open_place(job, where, engine, folder, threads)
@@ -120,9 +124,11 @@ def open_place(job: Job, where: str, engine: str, folder: Path, threads: int | N
 
 def choose_engine(request: RunRequest, folder: Path) -> str:
     """Resolve `auto`: what the record was made with, else native where it can be built, else numpy."""
-    if request.on == "host":
+    if request.on != "sim":
         if request.engine == "numpy":
-            raise GossamerError("runs the firmware core only", "--on host", "choose --engine native, or --on sim")
+            raise GossamerError(
+                "runs the firmware core only", f"--on {request.on}", "choose --engine native, or --on sim"
+            )
         return "native"
     if request.engine != "auto":
         return request.engine
