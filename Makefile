@@ -12,11 +12,12 @@ help: ## Print what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
 		printf 'make %-10s %s\n' "$$name" "$$what"; done
 
-demo: setup ## Run one experiment as a simulation and as firmware processes, and compare them bit by bit
+demo: setup ## Run one experiment as a simulation and as firmware processes, compare them bit by bit, export a model
 	@rm -rf runs/demo-sim runs/demo-host
 	gossamer run examples/digits_gist.toml --on sim --engine numpy --out runs/demo-sim </dev/null
 	gossamer run examples/digits_gist.toml --on host --out runs/demo-host </dev/null
 	gossamer compare runs/demo-sim runs/demo-host --report runs/demo.html </dev/null
+	gossamer quantize-run runs/demo-sim --name digits --out runs/demo-model </dev/null
 
 test: setup-dev ## Run the tests
 	python -m pytest $(PYTEST_OPTIONS) </dev/null
@@ -52,7 +53,7 @@ bench: setup ## Run the benchmarks
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; python "$$file" </dev/null; done
 
 clean: ## Remove what make made; your runs stay
-	rm -rf .venv .venv-tf build dist runs/demo-sim runs/demo-host runs/demo.html .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-tf build dist runs/demo-* runs/demo.html .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup:
