@@ -92,7 +92,10 @@ def _read_bias(operator: Operator, position: int, channels: int) -> NDArray[np.i
 
 
 def factors(source: Tensor, weights: Weights, output: Tensor) -> NDArray[np.float64]:
-    """Return what an int32 sum of each output channel is multiplied with: the product of scales in float64."""
+    """Return what an int32 sum of each output channel is multiplied with.
+
+    TensorFlow Lite Micro multiplies the scales in float64; TensorFlow Lite rounds a dense layer's product to float32.
+    """
     scales = np.broadcast_to(weights.scales, weights.channels).astype(np.float64)
     return np.float64(source.scale) * scales / np.float64(output.scale)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from codegen.ir import DenseOptions, Operator, OperatorError, shape_text
 from codegen.lower import _convolution, _transpose_conv
 from codegen.lower._calls import Call, Lowered, Struct, lowers
 from codegen.lower._quantized import DAMAGED, int8
-from codegen.lower._weights import Weights, check_elements, factors, matrix_fields, read_weights
+from codegen.lower._weights import check_elements, factors, matrix_fields, read_weights
 
 __all__ = ["_convolution", "_transpose_conv"]  # imported to register what they lower
 
@@ -30,13 +28,7 @@ def _fully_connected(operator: Operator) -> Lowered:
             DAMAGED,
         )
     check_elements(operator, source, output)
-    factor = _one_factor(operator, weights) if len(weights.scales) == 1 else factors(source, weights, output)
+    factor = factors(source, weights, output)
     fields = matrix_fields(weights, [weights.values], source, output, options.activation, factor)
     struct = Struct("gs_q8_dense_t", fields | {"columns": columns})
     return Call(operator, f"gs_q8_dense{weights.suffix}", struct, (source,), (output,))
-
-
-def _one_factor(operator: Operator, weights: Weights) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the factors of one scale for all weights, whose product with the input's TFLM rounds to float32."""
-    product = np.float32(operator.input(0).scale * weights.scales[0])
-    return np.full(weights.channels, np.float64(product) / np.float64(operator.output.scale))

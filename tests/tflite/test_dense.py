@@ -55,21 +55,56 @@ def test_sizes_around_those_of_the_kernels(compared: Compared) -> None:
     agree([Drawn(*size).dense(terms=size[0], units=size[1]) for size in sizes], some, compared, WHAT)
 
 
-def test_one_scale_is_multiplied_in_float32(compared: Compared) -> None:
-    """A dense layer's only scale times the input's is rounded to float32, several are not: sums near halves tell."""
+@pytest.mark.parametrize("kind", ["FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_scales_are_multiplied_in_float64(kind: str, per_channel: bool, compared: Compared) -> None:
+    """Sums of 10^9, ever so near to halves, tell float64 from the float32 of TensorFlow Lite's dense layers."""
     graphs = []
+    channels = 500
     for seed in range(4):
         draw = Drawn(7, seed)
-        scales = (draw.random.uniform(1, 2, 3) * [4e-4, 4e-4, 1]).astype(np.float32)  # sums of 10^9: ever so near
-        x, y = int8("x", (1, 1), float(scales[0])), int8("y", (1, 1000), float(scales[2]))
-        for per_channel in (False, True):
-            w = int8("w", (1000, 1), [float(scales[1])] * (1000 if per_channel else 1), 0, np.zeros(1000))
-            factor = float(scales[0]) * float(scales[1]) / float(scales[2])
-            halves = np.rint((draw.random.integers(-120, 120, 1000) + 0.5) / factor)
-            bias_scale = float(scales[0] * scales[1])
-            bias = int32("b", halves + draw.random.integers(-1, 2, 1000), bias_scale)
-            graphs.append(one_operator("FULLY_CONNECTED", [x, w, bias], y, DenseOptions()))
-    agree(graphs, lambda graph: [[np.zeros((1, 1), np.int8)]], compared, WHAT)
+        scales = (draw.random.uniform(1, 2, 3) * [4e-4, 4e-4, 1]).astype(np.float32)
+        factor = float(scales[0]) * float(scales[1]) / float(scales[2])
+        near = np.rint((draw.random.integers(-120, 120, channels) + 0.5) / factor)
+        bias = int32("b", near + draw.random.integers(-9, 10, channels), float(scales[0] * scales[1]))
+        several = [float(scales[1])] * (channels if per_channel else 1)
+        graphs.append(biased(kind, bias, several, float(scales[0]), float(scales[2])))
+    agree(graphs, lambda graph: [[np.zeros(graph.inputs[0].shape, np.int8)]], compared, WHAT)
+
+
+def biased(kind: str, bias: Tensor, scales: list[float], in_scale: float, out_scale: float) -> Graph:
+    """Make a layer of one pixel whose weights are 0."""
+    channels = bias.size
+    depthwise = kind == "DEPTHWISE_CONV_2D"
+    shape = (1, 1, 1, channels) if depthwise else (channels, 1, 1, 1)
+    if kind == "FULLY_CONNECTED":
+        x, y, w = int8("x", (1, 1), in_scale), int8("y", (1, channels), out_scale), int8("w", (channels, 1), scales)
+    else:
+        x, y = int8("x", (1, 1, 1, channels if depthwise else 1), in_scale), int8("y", (1, 1, 1, channels), out_scale)
+        w = int8("w", shape, scales, axis=3 if depthwise else 0)
+    w.data = np.zeros(w.shape, np.int8)
+    if kind == "TRANSPOSE_CONV":
+        return one_operator(kind, [int32("shape", y.shape), w, x, bias], y, ConvOptions())
+    return one_operator(kind, [x, w, bias], y, DenseOptions() if kind == "FULLY_CONNECTED" else ConvOptions())
+
+
+def test_scales_are_multiplied_in_float64_without_a_bias_too(compared: Compared) -> None:
+    """The same with sums that only weights make: 255 times most of them, and 1 time the first."""
+    terms, units = 4000, 500
+    scales = np.array([1.13e-3, 1.77e-3, 2.3], np.float32)
+    factor = float(scales[0]) * float(scales[1]) / float(scales[2])
+    draw = Drawn(7)
+    sums = np.rint((draw.random.integers(-110, 110, units) + 0.5) / factor) + draw.random.integers(-3, 4, units)
+    times_255 = np.rint(sums / 255).astype(np.int64)
+    weights = np.zeros((units, terms), np.int64)
+    weights[:, 0] = sums - 255 * times_255
+    whole, left = np.divmod(np.abs(times_255), terms - 1)
+    weights[:, 1:] = np.sign(times_255)[:, None] * (whole[:, None] + (np.arange(terms - 1) < left[:, None]))
+    w = int8("w", (units, terms), float(scales[1]), 0, weights)
+    x, y = int8("x", (1, terms), float(scales[0]), -128), int8("y", (1, units), float(scales[2]))
+    given = np.full((1, terms), 127, np.int8)
+    given[0, 0] = -127
+    agree([one_operator("FULLY_CONNECTED", [x, w, None], y, DenseOptions())], lambda _: [[given]], compared, WHAT)
 
 
 def test_factors_of_every_size(compared: Compared) -> None:
