@@ -166,8 +166,8 @@ def test_samples(name: str) -> None:
     assert cards.quantized(samples.test_x[: len(x)], program(name)).tobytes() == x.tobytes()
     assert samples.test_y[: len(y)].tolist() == y.tolist()
     if entry.data != "digits":  # where two people may have drawn the same
-        train_rows = {row.tobytes() for row in samples.train_x}
-        assert not any(row.tobytes() in train_rows for row in samples.test_x)
+        train_rows = {row[0].tobytes() for row in samples.train_x}
+        assert not any(row[0].tobytes() in train_rows for row in samples.test_x)
 
 
 @needs_tensorflow

@@ -96,7 +96,7 @@ def convert_here(seed_: int, folder: Path, names: Sequence[str]) -> None:
     for name in names:
         (folder / f"{name}.begun").touch()
         number = int(name) if name.isdigit() else 0
-        seed(tf, seed_ * 1000 + number)
+        seed(tf, (seed_ * 1000 + number) % (1 << 32))
         try:
             if name in REFUSED:
                 stem, content = f"refused_{name}", REFUSED[name](tf)
