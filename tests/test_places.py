@@ -26,7 +26,7 @@ if not native.available():
 
 
 def pids(place: HostPlace) -> list[int]:
-    return [process.pid for process in place._processes]
+    return [process.pid for process in place.processes]
 
 
 def runs(pid: int) -> bool:

@@ -42,6 +42,12 @@ class Where(StrEnum):
     EMU = "emu"
 
 
+class BuildTarget(StrEnum):
+    """What firmware can be built for."""
+
+    QEMU = "qemu"
+
+
 class Compilers(StrEnum):
     """Where an Xtensa compiler may come from."""
 
@@ -107,6 +113,22 @@ def run(
     request = RunRequest(experiment, tuple(set_ or ()), on.value, engine.value, out, resume, threads)
     if not run_experiment(request):
         raise typer.Exit(INTERRUPTED_EXIT)
+
+
+@app.command()
+def build(
+    experiment: ExperimentFile,
+    target: Annotated[BuildTarget, typer.Option(help="What to build for.")] = BuildTarget.QEMU,
+    set_: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Copy the program here.", show_default=False)
+    ] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Run a round, to see how much stack it takes.")] = False,
+) -> None:
+    """Build the firmware and tell what it and a node take of the board's memory."""
+    from gossamer.cli._build import build_firmware
+
+    build_firmware(experiment, set_ or [], out, measure)
 
 
 @app.command()

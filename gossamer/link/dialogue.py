@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gossamer.errors import CoreError, RunError
-from gossamer.spec.constants import COORDINATOR, DATA_TYPE_MIN, HEADER_BYTES, SERVER, TAG_BYTES, MessageType
+from gossamer.spec.constants import (
+    COORDINATOR,
+    CORE_ERRORS,
+    DATA_TYPE_MIN,
+    HEADER_BYTES,
+    SERVER,
+    TAG_BYTES,
+    MessageType,
+)
 from gossamer.spec.errors import FrameError, MalformedError
 from gossamer.spec.messages import Failure
 from gossamer.spec.settings import Settings
@@ -21,6 +29,7 @@ Answer = TypeVar("Answer")
 _ROUTE = struct.Struct("<2xBxHHI8xH")  # flags, src, dst, round, payload bytes of a header
 _CONTROL_MESSAGE_BYTES_MAX = 4096  # of what nodes say; the longest is METRICS of LAYERS_MAX layers
 _NAMED = 4  # silent nodes that an error describes
+_MENDS = {CORE_ERRORS["ARENA"][0]: "choose a smaller model, batch, shard or FIFO, or nodes with more memory"}
 _OF_A_ROUND = (MessageType.DONE, MessageType.METRICS)  # a node may say the others in any round
 
 
@@ -200,12 +209,8 @@ class Dialogue:
         except MalformedError:
             self.dropped["malformed"] += 1
             return
-        raise CoreError(
-            failure.code,
-            f"node {node}, round {round_}",
-            "--resume continues from the last committed round",
-            failure.text,
-        )
+        mend = _MENDS.get(failure.code, "--resume continues from the last committed round")
+        raise CoreError(failure.code, f"node {node}, round {round_}", mend, failure.text)
 
     def _silence(self, answer: MessageType, silent: Sequence[int]) -> RunError:
         patience = self._patience

@@ -237,6 +237,7 @@ class ProcessPlace(ABC):
         self._image = self._state / "experiment.image"
         self._crcs = self._state / "coordinator.json"
         self._nodes = job.experiment.experiment.nodes
+        self._rounds = 0
         self._patience = patience
         self._processes = NodeProcesses()
         self._coordinator: Coordinator | None = None
@@ -254,6 +255,11 @@ class ProcessPlace(ABC):
     def arena_bytes(self) -> int:
         """Return what the nodes named, once they did."""
         return 0 if self._coordinator is None else self._coordinator.arena_bytes
+
+    @property
+    def processes(self) -> list[NodeProcess]:
+        """List the nodes' processes."""
+        return list(self._processes)
 
     def __enter__(self) -> Self:
         return self
@@ -275,8 +281,7 @@ class ProcessPlace(ABC):
         logs.mkdir(exist_ok=True)
         self._image.write_bytes(self._job.image)
         if not committed:
-            for old in self._state.glob("node-*"):
-                old.unlink()
+            self.forget()
         key = secrets.token_bytes(KEY_BYTES)
         _allow_files(self._nodes)
         for node in range(self._nodes):
@@ -309,16 +314,25 @@ class ProcessPlace(ABC):
             ) from error
 
     def round(self, r: int) -> list[Row]:
-        """Run one round; the nodes keep it themselves."""
+        """Run one round."""
         assert self._coordinator is not None
-        crcs = {}
-        if r and self._crcs.exists():
-            crcs = {str(r): json.loads(self._crcs.read_text("utf-8")).get(str(r))}
         rows = self._coordinator.round(r)
-        partial = self._crcs.with_suffix(".tmp")
-        partial.write_text(json.dumps(crcs | {str(r + 1): self._coordinator.crcs()}), "utf-8")
-        partial.replace(self._crcs)
+        self._rounds = r + 1
         return rows
+
+    def keep(self) -> None:
+        """Write down what the coordinator needs to continue from here, or from where it was called before."""
+        assert self._coordinator is not None
+        before = json.loads(self._crcs.read_text("utf-8")) if self._crcs.exists() else {}
+        older = max((int(rounds) for rounds in before if int(rounds) < self._rounds), default=None)
+        kept = {} if older is None else {str(older): before[str(older)]}
+        partial = self._crcs.with_suffix(".tmp")
+        partial.write_text(json.dumps(kept | {str(self._rounds): self._coordinator.crcs()}), "utf-8")
+        partial.replace(self._crcs)
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Remove what the nodes of an older run kept."""
 
     @abstractmethod
     def save(self) -> None:

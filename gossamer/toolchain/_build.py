@@ -48,9 +48,11 @@ class Image:
     """Hold a linked program."""
 
     elf: Path
-    text_bytes: int
-    data_bytes: int
-    bss_bytes: int
+    text_bytes: int  # code
+    constant_bytes: int
+    data_bytes: int  # what starts as something; a copy is in flash
+    bss_bytes: int  # what starts as zeros
+    stack_bytes: int
     symbols: Mapping[str, tuple[int, int]]  # name -> (address, bytes)
 
 
@@ -153,15 +155,19 @@ def _to_assembly(toolchain: Toolchain, target: Target, source: Path, words: Sequ
 
 
 def _image(toolchain: Toolchain, elf: Path) -> Image:
-    sections = {"text": 0, "data": 0, "bss": 0}
-    for line in _run([toolchain.tool("size"), str(elf)], elf.name).splitlines()[1:]:
-        sections = dict(zip(sections, map(int, line.split()[:3]), strict=True))
+    sections = {}
+    for line in _run([toolchain.tool("size"), "-A", str(elf)], elf.name).splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0].startswith("."):
+            sections[words[0]] = int(words[1])
     symbols = {}
     for line in _run([toolchain.tool("nm"), "--print-size", str(elf)], elf.name).splitlines():
         words = line.split()
         if len(words) >= 3:
             symbols[words[-1]] = (int(words[0], 16), int(words[1], 16) if len(words) == 4 else 0)
-    return Image(elf, sections["text"], sections["data"], sections["bss"], symbols)
+    text, constants, data, bss = (sections.get(name, 0) for name in (".text", ".rodata", ".data", ".bss"))
+    stack = symbols.get("GS_STACK_BYTES", (0, 0))[0]
+    return Image(elf, text, constants, data, bss - stack, stack, symbols)
 
 
 def _too_large(toolchain: Toolchain, error: ToolchainError, objects: Sequence[Path]) -> ToolchainError:

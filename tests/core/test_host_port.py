@@ -288,6 +288,22 @@ def test_a_message_that_does_not_fit_the_state_is_answered_by_error(job: Job, tm
         assert node.end() == (0, "")
 
 
+def test_hello_is_said_until_it_is_heard(job: Job, tmp_path: Path) -> None:
+    with Node(job, tmp_path) as node:
+        assert Hello.parse(node.hear(MessageType.HELLO)) == Hello.parse(node.hear(MessageType.HELLO))
+        assert node.end() == (0, "")
+
+
+def test_a_boot_log_swallows_no_frame(job: Job, tmp_path: Path) -> None:
+    """What comes without a delimiter of its own ahead of the first frame is a run of its own."""
+    with Node(job, tmp_path) as node:
+        first = node.line.recv(1 << 16)
+        assert first.startswith(b"\0")
+        stream = CobsStream(MTU)
+        assert len(stream.feed(b"rst:0x1 (POWERON)" + first)) == 1 and stream.garbage == 1
+        assert node.end() == (0, "")
+
+
 def test_stop_ends_the_process(job: Job, tmp_path: Path) -> None:
     with Node(job, tmp_path) as node:
         node.hear(MessageType.HELLO)

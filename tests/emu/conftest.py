@@ -3,7 +3,11 @@ from __future__ import annotations
 import pytest
 
 from gossamer import toolchain
+from gossamer.native import FIRMWARE
 from gossamer.toolchain import Toolchain, ToolchainError
+
+PORT = FIRMWARE / "port" / "xtensa_qemu"
+RUN_TIME = [PORT / name for name in ("start.S", "vectors.S", "gs_board.c", "gs_libc.c")]  # all but the node itself
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,9 @@ from gossamer import toolchain
 from gossamer.cli import main
 from gossamer.native import FIRMWARE
 from gossamer.toolchain import Toolchain, ToolchainError, build_image, run_image
+from tests.emu.conftest import PORT, RUN_TIME
 
 HERE = Path(__file__).parent
-PORT = FIRMWARE / "port" / "xtensa_qemu"
-RUN_TIME = [PORT / name for name in ("start.S", "vectors.S", "gs_board.c", "gs_libc.c")]
 NAN = 0x7FC00000
 
 

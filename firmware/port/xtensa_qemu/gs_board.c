@@ -1,7 +1,5 @@
 #include "gs_board.h"
 
-#include <stdbool.h>
-
 /* A 16550 with registers of 32 bits, and the register that resets the board (QEMU is told to stop instead). */
 #define UART(number) (*(volatile uint32_t *)(0x9D050020u + 4u * (number)))
 #define UART_DATA UART(0)
@@ -137,6 +135,11 @@ size_t gs_board_stack_used(void)
         ++lowest;
     }
     return (size_t)((const uint8_t *)gs_stack_top - (const uint8_t *)lowest);
+}
+
+bool gs_board_stack_is_used_up(void)
+{
+    return *gs_stack_bottom != STACK_PAINT;
 }
 
 size_t gs_board_memory(uint8_t **begin)

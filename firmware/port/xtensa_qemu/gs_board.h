@@ -4,6 +4,7 @@
 #ifndef GS_BOARD_H
 #define GS_BOARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,8 +26,11 @@ uint32_t gs_board_ticks(void);
 /* Processor cycles since start, modulo 2^32; under QEMU with `-icount` a count of instructions. */
 uint32_t gs_board_cycles(void);
 
-/* Most bytes of stack that were ever in use; all of them: perhaps more. */
+/* Most bytes of stack that were ever in use; walks over those that were not. */
 size_t gs_board_stack_used(void);
+
+/* Whether the stack ever reached its end, and perhaps went beyond. */
+bool gs_board_stack_is_used_up(void);
 
 /* Bytes of stack there are. */
 size_t gs_board_stack_bytes(void);

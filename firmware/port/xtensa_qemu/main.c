@@ -271,7 +271,7 @@ static void run(void)
             gs_board_wait();
         }
         greet();
-        if (gs_board_stack_used() == gs_board_stack_bytes()) {
+        if (gs_board_stack_is_used_up()) {
             gs_board_on_fault(&used_up);
         }
     }

@@ -1,0 +1,220 @@
+"""Nodes on emulated boards: the bits of the simulation, failures named, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gossamer.cli import main
+from gossamer.errors import CoreError, RunError
+from gossamer.job import Job
+from gossamer.place import Row
+from gossamer.toolchain import Image
+from tests.conformance.test_equal import combination, first_difference, prepare, run
+from tests.link_fakes import small_job
+from twin_emu import EmuPlace
+
+pytestmark = pytest.mark.usefixtures("chain")
+
+
+def short(policy: str, bits: int, **sections: object) -> dict[str, object]:
+    tables = combination(policy, bits, "adaloss")
+    tables["experiment"] |= {"nodes": 4, "rounds": 3}
+    tables["topology"] = {"kind": "full"}
+    return tables | sections
+
+
+def pids(place: EmuPlace) -> list[int]:
+    return [process.pid for process in place.processes]
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def started(job: Job, folder: Path) -> Iterator[EmuPlace]:
+    """Start a place; afterwards none of its processes may be left."""
+    left: list[int] = []
+    try:
+        with EmuPlace(job, folder) as place:
+            place.start(0)
+            left = pids(place)
+            yield place
+    finally:
+        assert len(left) == len(job.shards)
+        assert not any(map(runs, left))
+
+
+def all_rounds(place: EmuPlace, first: int, end: int) -> list[list[Row]]:
+    return [place.round(number) for number in range(first, end)]
+
+
+@pytest.mark.parametrize(("policy", "bits"), [("gist", 8), ("segmented_gossip", 4)])
+def test_equal_to_the_simulation(policy: str, bits: int, tmp_path: Path) -> None:
+    job = prepare(short(policy, bits), tmp_path)
+    expected = run(job, "numpy", tmp_path)
+    with started(job, tmp_path) as place:
+        assert first_difference(expected, all_rounds(place, 0, 3)) is None
+        facts = place.facts
+    assert 10_000 < facts["firmware_bytes"] < 1 << 20 and 5 < facts["node_mib"] < 100
+    used = re.fullmatch(r"stack: (\d+) of 8192 bytes used", (tmp_path / "nodes/node-00003.log").read_text().strip())
+    assert used and 500 < int(used[1]) < 6000
+
+
+def test_a_convolutional_model_is_equal_too(tmp_path: Path) -> None:
+    layers = [
+        {"kind": "conv", "filters": 4, "kernel": 3, "padding": "same", "activation": "relu"},
+        {"kind": "max_pool", "size": 2},
+        {"kind": "dropout", "rate": 0.2},
+        {"kind": "dense", "width": 10},
+    ]
+    model = {"input": [8, 8, 1], "layers": layers}
+    job = small_job(tmp_path, nodes=2, rounds=2, model=model, train={"optimizer": "adam", "lr": 0.01})
+    expected = run(job, "numpy", tmp_path)
+    with started(job, tmp_path) as place:
+        assert first_difference(expected, all_rounds(place, 0, 2)) is None
+
+
+def test_the_build_command_tells_the_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_job(tmp_path)
+    assert main(["build", str(tmp_path / "small.toml"), "--measure", "--out", str(tmp_path / "built")]) == 0
+    *lines, elf = capsys.readouterr().out.splitlines()
+    table = {
+        line[:20].strip(): [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", line[20:])]
+        for line in lines
+    }
+    assert table["text"][1:] == [64 << 10] and table["data memory in all"][1:] == [192 << 10]
+    assert table["stack"][0] == 8192 and 500 < table["stack"][1] < 6000
+    in_ram = sum(table[name][0] for name in ("data", "bss", "stack", "line", "arena"))
+    assert in_ram == table["data memory in all"][0] < 192 << 10
+    assert table["arena"][0] > 3 * 4 * 650  # weights, those at the start, and a gradient
+    assert Path(elf).read_bytes()[:4] == b"\x7fELF"
+
+
+def test_an_interrupted_run_continues_from_what_was_saved(tmp_path: Path) -> None:
+    job = prepare(short("topk", 8, link={"loss": 0.1}), tmp_path)
+    expected = run(job, "numpy", tmp_path)
+    with started(job, tmp_path) as place:
+        all_rounds(place, 0, 1)
+        place.save()
+        all_rounds(place, 1, 2)
+        place.save()
+        all_rounds(place, 2, 3)  # never saved
+    with EmuPlace(job, tmp_path) as place:
+        assert place.start(3) == 2
+        assert first_difference(expected[2:], all_rounds(place, 2, 3)) is None
+    with EmuPlace(job, tmp_path) as place:
+        assert place.start(0) == 0
+        assert first_difference(expected[:1], all_rounds(place, 0, 1)) is None
+
+
+def test_a_killed_node_is_named_with_its_end(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as caught, started(small_job(tmp_path), tmp_path) as place:
+        place.round(0)
+        os.kill(pids(place)[2], signal.SIGKILL)
+        place.round(1)
+    assert caught.value.where == "node 2"
+    assert "SIGKILL" in caught.value.what
+
+
+def test_garbage_on_the_line_is_counted_and_changes_nothing(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    expected = run(job, "numpy", tmp_path)
+    with started(job, tmp_path) as place:
+        process = place.processes[1]
+        rows = []
+        for number in range(3):
+            process.unsent += b"ets Jul 29 2019\r\nrst:0x1 (POWERON)\xc1\xc1\0\x05ab\0" + b"\x01" * 5000
+            rows.append(place.round(number))
+    assert [row[1]["dropped_garbage"] for row in rows] == [3, 3, 3]
+    for row in rows:
+        row[1]["dropped_garbage"] = 0
+    assert first_difference(expected, rows) is None
+
+
+def test_what_a_node_says_besides_frames_is_in_its_log(tmp_path: Path) -> None:
+    with started(small_job(tmp_path), tmp_path) as place:
+        process = place.processes[1]
+        assert process.stream.feed(b"rst:0x1 (POWERON)\r\n\0") == []
+        place.round(0)
+    assert (tmp_path / "nodes/node-00001.log").read_text().startswith("rst:0x1 (POWERON)\nstack: ")
+
+
+def with_zeros(image: Image, symbol: str, folder: Path) -> Image:
+    """Return a program in whose code stand zeros, which are no instruction, where a function begins."""
+    data = bytearray(image.elf.read_bytes())
+    address = image.symbols[symbol][0]
+    headers, count = struct.unpack_from("<I", data, 28)[0], struct.unpack_from("<H", data, 44)[0]
+    for at in range(headers, headers + 32 * count, 32):
+        offset, begin, _, len_bytes = struct.unpack_from("<4I", data, at + 4)
+        if begin <= address < begin + len_bytes:
+            data[offset + address - begin : offset + address - begin + 4] = bytes(4)
+    (folder / "broken.elf").write_bytes(data)
+    return replace(image, elf=folder / "broken.elf")
+
+
+def test_a_fault_is_told_with_its_place(tmp_path: Path) -> None:
+    place = EmuPlace(small_job(tmp_path), tmp_path)
+    sound = place._firmware
+    place._firmware = with_zeros(sound, "gs_merge_commit", tmp_path)
+    with pytest.raises(CoreError) as caught, place:
+        place.start(0)
+        place.round(0)
+    assert caught.value.name == "FAULT" and re.fullmatch(r"node \d, round 0", str(caught.value.where))
+    pc = re.search(r"cause 0, pc ([0-9a-f]{8}), address", caught.value.what)
+    assert pc and int(pc[1], 16) == sound.symbols["gs_merge_commit"][0]
+    assert ", a15 " in caught.value.what
+
+
+def test_an_experiment_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
+    job = small_job(tmp_path, model={"layers": [64, 300, 10]})
+    with pytest.raises(CoreError, match=r"ARENA \(-1\): .*: bytes missing: \d+") as caught:
+        with EmuPlace(job, tmp_path) as place:
+            place.start(0)
+    assert str(caught.value.where).startswith("node ")
+
+
+def test_the_run_key_is_in_no_argument_no_variable_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = b"0123456789abcdefghijklmnopqrstuv"
+    monkeypatch.setattr("secrets.token_bytes", lambda size: key[:size])
+    with started(small_job(tmp_path), tmp_path) as place:
+        for pid in pids(place):
+            for name in ("cmdline", "environ"):
+                assert key not in Path(f"/proc/{pid}/{name}").read_bytes()
+    assert not any(key in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_nodes_end_with_us_however_that_is(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys, pathlib\n"
+        "from tests.link_fakes import small_job\nfrom twin_emu import EmuPlace\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "with EmuPlace(small_job(folder), folder) as place:\n"
+        "    place.start(0)\n"
+        "    print(*(process.pid for process in place.processes), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], cwd=root, capture_output=True, text=True)
+    left = list(map(int, done.stdout.split()))
+    assert len(left) == 4, done.stderr
+    for _ in range(100):
+        if not any(map(runs, left)):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"of {left} some run on")
