@@ -14,11 +14,12 @@ from codegen import host
 from codegen.emit import emit
 from codegen.export import check_name, export, write_all
 from codegen.ir import Activation, ConvOptions, FusedOptions, Graph, ModelError, Operator, Padding, Tensor
+from codegen.kernels import kernel_sources
 from codegen.program import Settings, compile_graph
 from codegen.storage import Region
 from codegen.write import write
 from gossamer.cli import main
-from gossamer.native import CHECKED, FIRMWARE
+from gossamer.native import CHECKED, FIRMWARE, core_sources, executable
 from tests.tflite.single import int8, int32, of_operators
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror", "-fno-pie")
@@ -227,3 +228,25 @@ def test_the_judge_of_an_open_batch_gets_the_shapes_that_were_inferred(tmp_path:
     path = tmp_path / "open.tflite"
     path.write_bytes(write(graph))
     assert checking.check(path, Settings(), samples=5, layers=True).equal
+
+
+def test_a_node_and_a_model_fit_one_program(model: Path, tmp_path: Path) -> None:
+    """Train and infer in one firmware: the node of the host port, linked with a model that it carries."""
+    export(model, tmp_path, Settings(name="net"))
+    main_c = (FIRMWARE / "port" / "host" / "main.c").read_text()
+    assert main_c.count("int main(int argc, char **argv)\n{\n") == 1
+    (tmp_path / "main.c").write_text(
+        '#include "net.h"\n'
+        + main_c.replace(
+            "int main(int argc, char **argv)\n{\n",
+            "int main(int argc, char **argv)\n{\n"
+            "    static int8_t in[NET_IN_COUNT], out[NET_OUT_COUNT];\n"
+            "    static _Alignas(16) int8_t work[NET_ARENA_BYTES];\n"
+            "    if (net_invoke(in, out, work) != 0) {\n        return 99;\n    }\n"
+            '    fprintf(stderr, "%d\\n", out[0]);\n',
+        )
+    )
+    program = executable("both", [*core_sources(), *kernel_sources(), tmp_path / "net.c", tmp_path / "main.c"], ["-O1"])
+    done = subprocess.run([program], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    zeros = host.build([compile_graph(residual())])[0].invoke([np.zeros((1, 9, 9, 3), np.int8)])[0]
+    assert done.returncode not in (0, 99) and int(done.stderr.split()[0]) == zeros.flat[0]  # no image was given
