@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -45,7 +46,7 @@ class EmuPlace(ProcessPlace):
             "firmware_bytes": image.text_bytes + image.constant_bytes + image.data_bytes,
             "static_bytes": image.data_bytes + image.bss_bytes,
             "stack_bytes": image.stack_bytes,
-            "node_mib": round(sum(map(resident_mib, (process.pid for process in self._processes))) / self._nodes, 1),
+            "node_mib": round(sum(_resident_mib(process.pid) for process in self.processes) / self._nodes, 1),
         }
 
     def program(self, node: int, line: int, key: bytes) -> Program:
@@ -111,10 +112,11 @@ class EmuPlace(ProcessPlace):
         return [folder / f"node-{node:05}.{number}" for number in range(2)]
 
 
-def resident_mib(pid: int) -> float:
-    """Return the memory that a process takes, of shared memory its part."""
-    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+def _resident_mib(pid: int) -> float:
+    """Return the memory that a process takes, of shared memory its part; 0 where the system does not tell."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith("Pss:"))
+    return 0.0
 
 
 def _die_with(parent: int) -> Callable[[], None]:

@@ -20,9 +20,9 @@ _STACK: Final = re.compile(r"stack: (\d+) of \d+ bytes used")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Hold what the firmware and one node take, in bytes; what there is, in `_of`. `stack_used` is None if unmeasured.
+    """Hold what the firmware and one node take, in bytes.
 
-    `static` is data and bss; `line` are the buffers of the serial line.
+    `line` are the buffers of the serial line; `stack_used` is None where it was not measured.
     """
 
     image: Image
@@ -55,7 +55,8 @@ def sizes(job: Job, *, measure: bool) -> Sizes:
         words = [line for process in processes for line in process.words()]
     mtu = int(job.config["mtu"])
     line = (mtu + 7) // 8 * 8 + (cobs_bytes_max(mtu) + 1 + 7) // 8 * 8
-    return Sizes(node_image(), len(job.image), line, arena, max(_stacks(words)) if measure else None)
+    stack_used = max(_stacks(words), default=None) if measure else None
+    return Sizes(node_image(), len(job.image), line, arena, stack_used)
 
 
 def _stacks(words: Iterable[str]) -> list[int]:

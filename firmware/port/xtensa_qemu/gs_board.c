@@ -9,6 +9,7 @@
 #define LINE_STATUS_BYTE 0x01u
 #define LINE_STATUS_ROOM 0x20u
 #define INTERRUPT_RECEIVED 0x01u
+#define INTERRUPT_ROOM 0x02u
 #define FIFO_OF_16 0xC1u /* interrupt at 14 bytes, or when the line has paused */
 #define BOARD_RESET (*(volatile uint32_t *)0x9D020010u)
 #define RESET_VALUE 0xDEADu
@@ -19,6 +20,7 @@
 
 #define RING_BYTES 4096u /* a power of two */
 #define STACK_PAINT 0x5AA5F00Du
+#define PS_EXCM 0x10u
 
 /* From the linker script. */
 extern uint32_t gs_stack_bottom[];
@@ -31,15 +33,55 @@ extern const uint8_t gs_vectors[];
 static uint8_t ring[RING_BYTES];
 static volatile uint32_t ring_in; /* bytes ever put in and taken out, modulo 2^32 */
 static volatile uint32_t ring_out;
-static volatile bool ring_full; /* no interrupt of the line until there is room */
+static volatile bool ring_full; /* no interrupt at received bytes until there is room */
+static bool is_set_up;
 static volatile uint32_t ticks;
 
 #define READ_REGISTER(name, value) __asm__ volatile("rsr %0, " name : "=a"(value))
 #define WRITE_REGISTER(name, value) __asm__ volatile("wsr %0, " name "\n rsync" ::"a"(value) : "memory")
 
+/* Say which of the line's events interrupt. */
+static void listen_for(uint32_t more)
+{
+    UART_INTERRUPTS = (ring_full ? 0 : INTERRUPT_RECEIVED) | more;
+}
+
+static bool has_room(void)
+{
+    return (UART_LINE_STATUS & LINE_STATUS_ROOM) != 0;
+}
+
+static uint32_t close_interrupts(void)
+{
+    uint32_t before;
+    __asm__ volatile("rsil %0, 15" : "=a"(before)::"memory");
+    return before;
+}
+
+static void open_interrupts(uint32_t before)
+{
+    WRITE_REGISTER("ps", before);
+}
+
+/* Nothing may come between a look and the sleep: `waiti` itself lets interrupts in again. */
+static void sleep_until_interrupt(void)
+{
+    __asm__ volatile("waiti 0" ::: "memory");
+}
+
 void gs_board_put(uint8_t byte)
 {
-    while ((UART_LINE_STATUS & LINE_STATUS_ROOM) == 0) {
+    if (is_set_up && !has_room()) {
+        const uint32_t before = close_interrupts();
+        /* In a fault interrupts stay off, and so does sleep. */
+        while ((before & PS_EXCM) == 0 && !has_room()) {
+            listen_for(INTERRUPT_ROOM);
+            sleep_until_interrupt();
+            (void)close_interrupts();
+        }
+        open_interrupts(before);
+    }
+    while (!has_room()) {
     }
     UART_DATA = byte;
 }
@@ -53,7 +95,7 @@ int gs_board_get(void)
     ring_out = ring_out + 1;
     if (ring_full) {
         ring_full = false;
-        UART_INTERRUPTS = INTERRUPT_RECEIVED;
+        listen_for(0);
     }
     return byte;
 }
@@ -76,7 +118,6 @@ static void receive(void)
     while (UART_LINE_STATUS & LINE_STATUS_BYTE) {
         if (ring_in - ring_out == RING_BYTES) {
             ring_full = true;
-            UART_INTERRUPTS = 0;
             return;
         }
         ring[ring_in % RING_BYTES] = (uint8_t)UART_DATA;
@@ -90,8 +131,9 @@ void gs_board_on_interrupt(void)
 {
     uint32_t pending;
     READ_REGISTER("interrupt", pending);
-    if ((pending & INTERRUPT_UART) && !ring_full) {
+    if (pending & INTERRUPT_UART) {
         receive();
+        listen_for(0); /* who waits for room looks himself, and asks again */
     }
     if (pending & INTERRUPT_TIMER) {
         ticks = ticks + 1;
@@ -102,7 +144,8 @@ void gs_board_on_interrupt(void)
 void gs_board_init(void)
 {
     UART_FIFO = FIFO_OF_16;
-    UART_INTERRUPTS = INTERRUPT_RECEIVED;
+    listen_for(0);
+    is_set_up = true;
     WRITE_REGISTER("vecbase", (uint32_t)(uintptr_t)gs_vectors);
     WRITE_REGISTER("ccompare0", gs_board_cycles() + TICK_CYCLES);
     WRITE_REGISTER("intenable", INTERRUPT_UART | INTERRUPT_TIMER);
@@ -112,13 +155,11 @@ void gs_board_init(void)
 void gs_board_wait(void)
 {
     static uint32_t seen;
-    uint32_t before;
-    /* Nothing may come between the look and the sleep: `waiti` itself lets interrupts in again. */
-    __asm__ volatile("rsil %0, 15" : "=a"(before)::"memory");
+    const uint32_t before = close_interrupts();
     if (ring_in == ring_out && ticks == seen) {
-        __asm__ volatile("waiti 0" ::: "memory");
+        sleep_until_interrupt();
     }
-    __asm__ volatile("rsil %0, 0" : "=a"(before)::"memory");
+    open_interrupts(before);
     seen = ticks;
 }
 
