@@ -236,10 +236,9 @@ def test_a_node_and_a_model_fit_one_program(model: Path, tmp_path: Path) -> None
     main_c = (FIRMWARE / "port" / "host" / "main.c").read_text()
     assert main_c.count("int main(int argc, char **argv)\n{\n") == 1
     (tmp_path / "main.c").write_text(
-        '#include "net.h"\n'
-        + main_c.replace(
+        main_c.replace(
             "int main(int argc, char **argv)\n{\n",
-            "int main(int argc, char **argv)\n{\n"
+            '#include "net.h"\n\nint main(int argc, char **argv)\n{\n'
             "    static int8_t in[NET_IN_COUNT], out[NET_OUT_COUNT];\n"
             "    static _Alignas(16) int8_t work[NET_ARENA_BYTES];\n"
             "    if (net_invoke(in, out, work) != 0) {\n        return 99;\n    }\n"
@@ -248,5 +247,6 @@ def test_a_node_and_a_model_fit_one_program(model: Path, tmp_path: Path) -> None
     )
     program = executable("both", [*core_sources(), *kernel_sources(), tmp_path / "net.c", tmp_path / "main.c"], ["-O1"])
     done = subprocess.run([program], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    zeros = host.build([compile_graph(residual())])[0].invoke([np.zeros((1, 9, 9, 3), np.int8)])[0]
+    (alone,) = host.build([checking.compile_file(model, Settings(name="alone"))])
+    zeros = alone.invoke([np.zeros((1, 9, 9, 3), np.int8)])[0]
     assert done.returncode not in (0, 99) and int(done.stderr.split()[0]) == zeros.flat[0]  # no image was given
