@@ -121,6 +121,31 @@ def test_a_record_without_its_crcs_is_refused_with_the_mend(tmp_path: Path) -> N
         place.start(1)
 
 
+def test_a_process_that_starts_again_changes_nothing(tmp_path: Path) -> None:
+    job = prepare(combination("gist", 8, "adaloss"), tmp_path)
+    whole = run(job, "native", tmp_path)
+    rows = []
+    with HostPlace(job, tmp_path) as place:
+        place.start(0)
+        for number in range(5):
+            rows.append(place.round(number))
+            place.restart(number)
+    assert first_difference(whole, rows) is None
+
+
+def test_a_process_that_starts_again_without_its_checkpoint_is_refused(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    with pytest.raises(RunError, match="without its checkpoint of 2 rounds; it has: 1;") as caught:
+        with HostPlace(job, tmp_path) as place:
+            place.start(0)
+            place.round(0)
+            place.round(1)
+            newest = max((tmp_path / "state").glob("node-00001.?"), key=lambda path: path.stat().st_mtime_ns)
+            newest.unlink()
+            place.restart(1)
+    assert caught.value.where == "node 1, round 2"
+
+
 def test_host_goes_back_to_what_all_nodes_hold(tmp_path: Path) -> None:
     job = prepare(combination("gist", 8, "adaloss"), tmp_path)
     whole = run(job, "native", tmp_path)

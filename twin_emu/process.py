@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -33,7 +33,9 @@ class EmuPlace(ProcessPlace):
         self._emulator = find_emulator()
         self._firmware = node_image()
         self._die_with_us = _die_with(os.getpid())
-        self._monitors: list[Monitor] = []
+        self._monitors: dict[int, Monitor] = {}
+        self._cut = self._state / "cut"  # what is in the flash of nodes without power
+        self._flash = self._cut  # what nodes find in theirs
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -54,17 +56,23 @@ class EmuPlace(ProcessPlace):
         secret = os.memfd_create(f"identity-{node}")
         os.write(secret, identity(node, self._image, key))
         ours, theirs = socket.socketpair()
-        self._monitors.append(Monitor(ours, f"node {node}"))
+        self._monitors[node] = Monitor(ours, f"node {node}")
         control = theirs.detach()
-        flash = [(f"/proc/self/fd/{secret}", self._at("gs_identity")), (self._image, self._at("gs_experiment"))]
-        flash += [(path, self._slot(number)) for number, path in enumerate(self._slots(node)) if path.exists()]
         command = [self._emulator, *MACHINE, "-nodefaults", "-display", "none", "-no-reboot"]
         command += ["-chardev", f"socket,id=line,fd={line}", "-serial", "chardev:line"]
         command += ["-chardev", f"socket,id=control,fd={control}", "-mon", "chardev=control,mode=control"]
         command += ["-kernel", str(self._firmware.elf)]
-        for path, address in flash:
+        for path, address in self._contents(node, Path(f"/proc/self/fd/{secret}")):
             command += ["-device", f"loader,file={path},addr={address:#x},force-raw=on"]
         return Program(command, files=[secret, control], ends_with_line=False, on_start=self._die_with_us)
+
+    def start(self, committed: int) -> int:
+        """Start the emulators; continue from what was saved."""
+        shutil.rmtree(self._cut, ignore_errors=True)
+        if committed:  # of several, the newest: the others were about to be removed
+            saved = list(self._state.glob("flash-*"))
+            self._flash = max(saved, key=lambda path: path.stat().st_mtime_ns, default=self._cut)
+        return super().start(committed)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -72,7 +80,7 @@ class EmuPlace(ProcessPlace):
         try:
             super().__exit__(kind, error, trace)
         finally:
-            for monitor in self._monitors:
+            for monitor in self._monitors.values():
                 monitor.close()
 
     def forget(self) -> None:
@@ -86,16 +94,35 @@ class EmuPlace(ProcessPlace):
         partial = self._state / "flash.tmp"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
-        for node, monitor in enumerate(self._monitors):
-            for number, path in enumerate(self._slots(node, partial)):
-                # A checkpoint is a part of the arena, behind its length.
-                monitor.save_memory(self._slot(number), 4 + self.arena_bytes, path)
+        for node in self._monitors:
+            self._read_flash(node, partial)
         self.keep()
         folder = self._state / f"flash-{self._rounds}"
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
         for old in before - {folder}:
             shutil.rmtree(old)
+
+    def restart(self, node: int) -> None:
+        """Cut a node's power between two rounds and give it back: it has what was in its flash."""
+        self._cut.mkdir(exist_ok=True)
+        self._flash = self._cut
+        self._read_flash(node, self._cut)
+        self._monitors.pop(node).close()
+        super().restart(node)
+
+    def _contents(self, node: int, secret: Path) -> Iterator[tuple[Path, int]]:
+        """List what is in a node's flash besides its program: files and addresses."""
+        yield secret, self._at("gs_identity")
+        yield self._image, self._at("gs_experiment")
+        for number, path in enumerate(_slots(self._flash, node)):
+            if path.exists():
+                yield path, self._slot(number)
+
+    def _read_flash(self, node: int, folder: Path) -> None:
+        for number, path in enumerate(_slots(folder, node)):
+            # A checkpoint is a part of the arena, behind its length.
+            self._monitors[node].save_memory(self._slot(number), 4 + self.arena_bytes, path)
 
     def _at(self, symbol: str) -> int:
         return self._firmware.symbols[symbol][0]
@@ -105,11 +132,10 @@ class EmuPlace(ProcessPlace):
         begin, end = self._at("gs_checkpoints"), self._at("gs_checkpoints_end")
         return begin + number * (end - begin) // 2
 
-    def _slots(self, node: int, folder: Path | None = None) -> list[Path]:
-        if folder is None:  # of several, the newest: the others were about to be removed
-            saved = [path for path in self._state.glob("flash-*")]
-            folder = max(saved, key=lambda path: path.stat().st_mtime_ns, default=self._state)
-        return [folder / f"node-{node:05}.{number}" for number in range(2)]
+
+def _slots(folder: Path, node: int) -> list[Path]:
+    """Name the files of a node's checkpoints."""
+    return [folder / f"node-{node:05}.{number}" for number in range(2)]
 
 
 def _resident_mib(pid: int) -> float:

@@ -85,17 +85,42 @@ class Coordinator:
         rounds, from_ = self._common_round(held, committed)
         for node in everyone:
             self._dialogue.tell(node, MessageType.WELCOME, Welcome(from_[node]).pack())
-        self._provision()
+        self._provision(everyone)
         return rounds
+
+    def rejoin(self, node: int, committed: int) -> None:
+        """Take back a node that started again after so many rounds; it continues as if nothing had been.
+
+        Raises RunError: it is silent, was built from something else, or has lost its checkpoint.
+        """
+        hello = self._dialogue.listen([node], MessageType.HELLO, Hello.parse)[node]
+        self._check_hello(node, hello)
+        rounds = int(self._present_before(committed)[committed, node])
+        held = {0, hello.newest_rounds, hello.older_rounds}
+        if rounds not in held:
+            kept = ", ".join(map(str, sorted(held - {0}))) or "none"
+            raise RunError(
+                f"it started again without its checkpoint of {rounds} rounds; it has: {kept}",
+                f"node {node}, round {committed}",
+                "--resume continues from the newest round that all nodes hold",
+            )
+        self._dialogue.tell(node, MessageType.WELCOME, Welcome(rounds).pack())
+        self._provision([node])
+        self._told[node] = None
+
+    def _present_before(self, committed: int) -> NDArray[np.int64]:
+        """Return [r, node]: the round in which a node was last present before round r, plus one; 0 for never."""
+        last = np.zeros((committed + 1, self._settings.nodes), np.int64)
+        for number in range(committed):
+            last[number + 1] = np.where(self._job.plan.present(number), number + 1, last[number])
+        return last
 
     def _common_round(self, held: list[set[int]], committed: int) -> tuple[int, list[int]]:
         """Find the newest round to continue from, and for each node the round it was last present before it, plus one.
 
         A node that was away then holds the checkpoint of an earlier round; one that never was present begins at 0.
         """
-        last = np.zeros((committed + 1, len(held)), np.int64)
-        for number in range(committed):
-            last[number + 1] = np.where(self._job.plan.present(number), number + 1, last[number])
+        last = self._present_before(committed)
         for rounds in range(committed, 0, -1):
             if all(number in own for number, own in zip(last[rounds].tolist(), held, strict=True)):
                 return rounds, last[rounds].tolist()
@@ -111,11 +136,11 @@ class Coordinator:
                     f"{name} {its} instead of {mine}", f"node {node}", "build and start it from this version"
                 )
 
-    def _provision(self) -> None:
-        """Give every node its shard: to all at once, to each chunk by chunk."""
+    def _provision(self, nodes: Iterable[int]) -> None:
+        """Give nodes their shards: to all at once, to each chunk by chunk."""
         feature_type = int(self._job.config["feature_type"])
         room = self._settings.mtu - HEADER_BYTES - TAG_BYTES - _PROVISION_HEADER_BYTES
-        shards = {node: shard_bytes(node, x, y, feature_type) for node, (x, y) in enumerate(self._job.shards)}
+        shards = {node: shard_bytes(node, *self._job.shards[node], feature_type) for node in nodes}
         missing = dict.fromkeys(shards, 0)
         while missing:
             missing = self._provide(shards, missing, room)

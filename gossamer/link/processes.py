@@ -132,7 +132,7 @@ class NodeProcess:
     def hang_up(self) -> None:
         """Close the line: a node ends when nobody is there."""
         self.socket.close()
-        if not self._ends_with_line:
+        if not self._ends_with_line and self._process.poll() is None:
             self._process.terminate()
 
     def wait(self, deadline_s: float) -> None:
@@ -164,9 +164,16 @@ class NodeProcesses:
         return iter(self._processes)
 
     def add(self, process: NodeProcess) -> None:
-        """Watch one more process."""
-        self._processes.append(process)
+        """Watch the process of a node, the next or one that was cut off."""
+        self._processes[process.node : process.node + 1] = [process]
         self._selector.register(process.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, process)
+
+    def cut(self, node: int) -> None:
+        """End a node's process by force."""
+        process = self._processes[node]
+        self._selector.unregister(process.socket)
+        process.kill()
+        process.hang_up()
 
     def send(self, node: int, frames: Sequence[bytes]) -> None:
         """Queue frames; they leave when the socket takes them."""
@@ -237,6 +244,7 @@ class ProcessPlace(ABC):
         self._image = self._state / "experiment.image"
         self._crcs = self._state / "coordinator.json"
         self._nodes = job.experiment.experiment.nodes
+        self._key = b""
         self._rounds = 0
         self._patience = patience
         self._processes = NodeProcesses()
@@ -276,26 +284,37 @@ class ProcessPlace(ABC):
 
     def start(self, committed: int) -> int:
         """Start the processes; continue from the newest round that all of them kept."""
-        logs = self._folder / "nodes"
         self._state.mkdir(parents=True, exist_ok=True)
-        logs.mkdir(exist_ok=True)
+        (self._folder / "nodes").mkdir(exist_ok=True)
         self._image.write_bytes(self._job.image)
         if not committed:
             self.forget()
-        key = secrets.token_bytes(KEY_BYTES)
+        self._key = secrets.token_bytes(KEY_BYTES)
         _allow_files(self._nodes)
         for node in range(self._nodes):
-            self._start(node, key, logs / f"node-{node:05}.log")
-        self._coordinator = Coordinator(self._job, self._processes, key, self._patience)
+            self._start(node)
+        self._coordinator = Coordinator(self._job, self._processes, self._key, self._patience)
         rounds = self._coordinator.start(committed)
         if rounds:
             self._coordinator.restore_crcs(self._kept(rounds))
+        self._rounds = rounds
         return rounds
 
-    def _start(self, node: int, key: bytes, log: Path) -> None:
-        def program(line: int) -> Program:
-            return self.program(node, line, key)
+    def restart(self, node: int) -> None:
+        """Cut a node off between two rounds and start it anew; it goes on from its checkpoint, to the same bits.
 
+        Raises RunError: it does not come back, or has no checkpoint.
+        """
+        assert self._coordinator is not None
+        self._processes.cut(node)
+        self._start(node)
+        self._coordinator.rejoin(node, self._rounds)
+
+    def _start(self, node: int) -> None:
+        def program(line: int) -> Program:
+            return self.program(node, line, self._key)
+
+        log = self._folder / "nodes" / f"node-{node:05}.log"
         try:
             self._processes.add(NodeProcess(node, program, log, int(self._job.config["mtu"])))
         except OSError as error:

@@ -55,6 +55,7 @@ def started(job: Job, folder: Path) -> Iterator[EmuPlace]:
             place.start(0)
             left = pids(place)
             yield place
+            left = pids(place)
     finally:
         assert len(left) == len(job.shards)
         assert not any(map(runs, left))
@@ -121,6 +122,19 @@ def test_an_interrupted_run_continues_from_what_was_saved(tmp_path: Path) -> Non
     with EmuPlace(job, tmp_path) as place:
         assert place.start(0) == 0
         assert first_difference(expected[:1], all_rounds(place, 0, 1)) is None
+
+
+def test_a_node_without_power_for_a_moment_changes_nothing(tmp_path: Path) -> None:
+    job = prepare(short("gist", 8), tmp_path)
+    expected = run(job, "numpy", tmp_path)
+    rows = []
+    with started(job, tmp_path) as place:
+        before = pids(place)
+        for number in range(3):
+            rows.append(place.round(number))
+            place.restart(number)
+        assert not any(map(runs, before[:3])) and runs(before[3])
+    assert first_difference(expected, rows) is None
 
 
 def test_a_killed_node_is_named_with_its_end(tmp_path: Path) -> None:
