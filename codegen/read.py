@@ -83,7 +83,7 @@ class _Model:
         inputs = self._ends("Inputs")
         operators = [self._operator(i) for i in range(self.vectors.count(self.subgraph, "Operators", _TABLES_MOST))]
         if not operators:
-            raise FileError("the model has no operators")
+            raise FileError("the model has no operators: its outputs are its inputs", "there is nothing to export")
         graph = Graph(self.name, operators, inputs, self._ends("Outputs"), self.sha256)
         _check_order(graph)
         return graph

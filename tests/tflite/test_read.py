@@ -182,7 +182,11 @@ MODELS: list[tuple[str, Callable[[Any], object], str]] = [
     ("version", lambda m: set_(m, version=2), "m.tflite: schema version 2, not 3; convert the model again"),
     ("no subgraph", lambda m: set_(m, subgraphs=[]), "m.tflite: 0 subgraphs, not one; control flow and several"),
     ("two subgraphs", lambda m: set_(m, subgraphs=m.subgraphs * 2), "m.tflite: 2 subgraphs, not one; control flow"),
-    ("no operators", lambda m: set_(m.subgraphs[0], operators=[]), f"m.tflite: the model has no operators{DAMAGED}"),
+    (
+        "no operators",
+        lambda m: set_(m.subgraphs[0], operators=[]),
+        "m.tflite: the model has no operators: its outputs are its inputs; there is nothing to export",
+    ),
     ("no inputs", lambda m: set_(m.subgraphs[0], inputs=[]), f"m.tflite: the model has no inputs{DAMAGED}"),
     ("no outputs", lambda m: set_(m.subgraphs[0], outputs=None), f"m.tflite: the model has no outputs{DAMAGED}"),
     ("input", lambda m: set_(m.subgraphs[0], inputs=[8]), f"m.tflite: tensor 8 does not exist: there are 8{DAMAGED}"),
