@@ -21,7 +21,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "models": ({"gossamer", "models"}, {"numpy"}),
     "models._tensorflow": ({"gossamer"}, {"tensorflow"}),
     "twin_sim": ({"gossamer", "models", "twin_sim"}, {"numpy"}),
-    "twin_emu": ({"gossamer", "twin_emu"}, set()),
+    "twin_emu": ({"gossamer", "codegen", "twin_emu"}, {"numpy"}),
     "codegen": ({"gossamer", "models", "codegen"}, {"numpy", "mpmath", "tflite", "flatbuffers", "tflite_micro"}),
 }
 TOP = "gossamer.cli"  # nothing else builds on the command line

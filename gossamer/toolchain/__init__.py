@@ -4,11 +4,12 @@ Nothing is installed into the system: Debian's packages are unpacked into `$XDG_
 """
 
 from gossamer.toolchain._build import Image, Target, build_cached, build_image
-from gossamer.toolchain._emulate import MACHINE, run_image
+from gossamer.toolchain._emulate import INSTRUCTIONS_A_CYCLE, MACHINE, run_image
 from gossamer.toolchain._find import Source, Toolchain, find, find_emulator, status
 from gossamer.toolchain._install import ToolchainError, install
 
 __all__ = [
+    "INSTRUCTIONS_A_CYCLE",
     "MACHINE",
     "Image",
     "Source",
