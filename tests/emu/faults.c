@@ -31,11 +31,17 @@ static void misbehave(void)
                          : "a2", "a3", "a12");
 #elif KIND == 2 /* a stack that points nowhere, when an interrupt comes */
     __asm__ volatile("movi a2, 0x222\n movi a12, 0x777\n movi a1, 3\n .global gs_guilty\ngs_guilty: .byte 0, 0, 0");
+#elif KIND == 4 /* a million instructions */
+    const uint32_t begun = gs_board_cycles();
+    __asm__ volatile("movi a2, 500000\n1: addi a2, a2, -1\n bnez a2, 1b" ::: "a2");
+    print("cycles ", gs_board_cycles() - begun);
+    gs_board_stop();
 #else           /* ticks come, and change nothing that they should not */
     uint32_t sum = 0;
     const uint32_t begun = gs_board_ticks();
     for (uint32_t i = 0; gs_board_ticks() - begun < 2; ++i) {
         sum += (i << (i & 7)) ^ (i >> (i & 3));
+        __asm__ volatile("" : "+a"(sum)); /* so that the compiler does not see that nothing remains */
         sum -= (i << (i & 7)) ^ (i >> (i & 3));
     }
     print("sum ", sum);
