@@ -112,9 +112,9 @@ def _header(program: Program) -> Iterator[str]:
     yield ""
     yield "#include <stdint.h>"
     yield ""
-    yield "/* Bytes of working memory, aligned to 16; it need not be cleared. */"
+    yield "/* Bytes of working memory, aligned to 16; it need not be cleared. At least 1, as an array has. */"
     for label, size_bytes in _memories(program):
-        yield f"#define {name.upper()}_{label.upper()}_BYTES {size_bytes}u"
+        yield f"#define {name.upper()}_{label.upper()}_BYTES {max(1, size_bytes)}u"
     yield f"#define {name.upper()}_CONSTANT_BYTES {program.flash_bytes}u"
     for stem, tensors in (("in", graph.inputs), ("out", graph.outputs)):
         for label, tensor in zip(_labels(stem, tensors), tensors, strict=True):
@@ -126,12 +126,21 @@ def _header(program: Program) -> Iterator[str]:
                 yield f"#define {macro}_SCALE {_float(float(tensor.scale))}"
                 yield f"#define {macro}_ZERO_POINT ({tensor.zero_point})"
     yield ""
-    yield "/* Run the model once. Returns 0, or -1, having done nothing, when an arena is NULL or not aligned. */"
+    yield "#ifdef __cplusplus"
+    yield 'extern "C" {'
+    yield "#endif"
+    yield ""
+    yield "/* Run the model once; what is read and what is written must not overlap."
+    yield "   Returns 0, or -1, having done nothing, when an arena is NULL or not aligned. */"
     yield f"{prototype(program)};"
     if program.layout.state_bytes:
         yield ""
         yield f"/* Forget all earlier input. Call it before the first {name}_invoke; the state lives in the arena. */"
         yield f"{_reset_prototype(program)};"
+    yield ""
+    yield "#ifdef __cplusplus"
+    yield "}"
+    yield "#endif"
     yield ""
     yield "#endif"
 

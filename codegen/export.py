@@ -15,10 +15,13 @@ from codegen.kernels import files_of, header_of
 from codegen.program import Program, Settings, compile_graph
 from codegen.read import read_model
 
-_C_WORDS = frozenset(
+_TAKEN = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long "
     "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
-    "main".split()
+    "main "
+    # <name>.h would stand before these headers wherever its folder is searched first.
+    "assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
+    "stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype".split()
 )
 
 
@@ -45,7 +48,9 @@ def compile_file(model: Path, settings: Settings) -> Program:
 
 def check_name(name: str) -> None:
     """Refuse a name that cannot begin C identifiers. Raises ModelError."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or name in _C_WORDS:
+    if name in _TAKEN or re.match("gs(_|$)", name):
+        raise ModelError(f"{name!r} is taken by C or by the firmware core", "--name", "add a word, as in my_model")
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
         raise ModelError(
             f"{name!r} cannot name functions in C",
             "--name",

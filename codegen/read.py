@@ -81,6 +81,8 @@ class _Model:
         ]
         self.tensors: list[Tensor | None] = [None] * self.vectors.count(self.subgraph, "Tensors", _TABLES_MOST)
         inputs = self._ends("Inputs")
+        for tensor in inputs:
+            self._check_open(tensor)
         operators = [self._operator(i) for i in range(self.vectors.count(self.subgraph, "Operators", _TABLES_MOST))]
         if not operators:
             raise FileError("the model has no operators: its outputs are its inputs", "there is nothing to export")
@@ -103,6 +105,16 @@ class _Model:
         if len(set(numbers)) < len(numbers):
             raise FileError(f"a tensor is twice among the model's {what}")
         return [self._tensor(number) for number in numbers]
+
+    def _check_open(self, tensor: Tensor) -> None:
+        """Let an input leave its batch open and nothing else: nobody but its author knows how large an image is."""
+        signature = self.vectors.numbers(self.subgraph.Tensors(tensor.index), "ShapeSignature", _LINKS_MOST)
+        if -1 in signature[1:]:
+            shape = "x".join("?" if length == -1 else str(length) for length in signature)
+            raise FileError(
+                f"the input {tensor.name} leaves more open than the batch: {shape}",
+                "give the Input layer a whole shape and convert the model again",
+            )
 
     def _tensor(self, number: int) -> Tensor:
         if not 0 <= number < len(self.tensors):

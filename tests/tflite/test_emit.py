@@ -65,6 +65,38 @@ def test_compilers_find_nothing_to_warn_of(model: Path, tmp_path: Path, compiler
         subprocess.run([compiler, *WARNINGS, "-O2", "-c", path, "-o", tmp_path / "o.o"], check=True)
 
 
+def test_cpp_may_call_it(tmp_path: Path) -> None:
+    """A model that is only a table needs no arena; an array of the arena's size is right all the same."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    y = int8("y", (1, 4), 0.05)
+    program = compile_graph(of_operators([Operator("RELU", [int8("x", (1, 4), 0.05)], [y])], [y]))
+    assert program.arena.peak_bytes == 0
+    for name, text in emit(program).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "main.cpp").write_text(
+        """#include "model.h"
+alignas(16) static uint8_t arena[MODEL_ARENA_BYTES];
+int main() {
+    const int8_t in[MODEL_IN_COUNT] = {-2, -1, 0, 3};
+    int8_t out[MODEL_OUT_COUNT];
+    return model_invoke(in, out, arena) || out[0] || out[1] || out[2] || out[3] != 3;
+}
+"""
+    )
+    core = FIRMWARE / "core"
+    sources = [tmp_path / "model.c", core / "gs_q8_map.c"]
+    for source in sources:
+        subprocess.run(["gcc", f"-I{core}", "-c", source, "-o", tmp_path / f"{source.stem}.o"], check=True)
+    subprocess.run(
+        ["g++", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", tmp_path / "main.cpp"]
+        + [tmp_path / f"{source.stem}.o" for source in sources]
+        + ["-o", tmp_path / "main"],
+        check=True,
+    )
+    subprocess.run([tmp_path / "main"], check=True)
+
+
 def test_the_same_model_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         export(model, tmp_path / name, Settings())
@@ -186,9 +218,16 @@ def test_a_result_is_written_where_an_input_ended() -> None:
     assert program.arena.peak_bytes < 3 * 336
 
 
-@pytest.mark.parametrize("name", ["", "Net", "3d", "int", "a-b", "a" * 60, "é"])
+@pytest.mark.parametrize("name", ["", "Net", "3d", "a-b", "a" * 60, "é"])
 def test_names_that_c_cannot_have_are_refused(name: str) -> None:
     with pytest.raises(ModelError, match="--name: .* cannot name functions in C; take"):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["int", "main", "string", "stdint", "gs", "gs_q8"])
+def test_names_of_others_are_refused(name: str) -> None:
+    """With `string.h` in a folder of headers nothing there compiles; `gs_q8.h` would be replaced by the core's."""
+    with pytest.raises(ModelError, match=f"--name: '{name}' is taken by C or by the firmware core; add a word"):
         check_name(name)
 
 

@@ -191,6 +191,11 @@ MODELS: list[tuple[str, Callable[[Any], object], str]] = [
     ("no outputs", lambda m: set_(m.subgraphs[0], outputs=None), f"m.tflite: the model has no outputs{DAMAGED}"),
     ("input", lambda m: set_(m.subgraphs[0], inputs=[8]), f"m.tflite: tensor 8 does not exist: there are 8{DAMAGED}"),
     ("input -1", lambda m: set_(m.subgraphs[0], inputs=[-1]), "m.tflite: tensor -1 does not exist: there are 8"),
+    (
+        "open image",
+        lambda m: set_(m.subgraphs[0].tensors[0], shape=[1, 1, 1, 2], shapeSignature=[-1, -1, -1, 2]),
+        "m.tflite: the input x leaves more open than the batch: ?x?x?x2; give the Input layer a whole shape",
+    ),
     ("inputs", lambda m: set_(m.subgraphs[0], inputs=[0, 0]), "m.tflite: a tensor is twice among the model's inputs"),
     (
         "outputs",
