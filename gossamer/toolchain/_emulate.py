@@ -12,7 +12,7 @@ from gossamer.toolchain._install import ToolchainError
 MACHINE: Final = ("-M", "kc705-nommu", "-cpu", "de233_fpu")
 # One instruction a nanosecond of virtual time: cycles then count instructions, the same in every run.
 COUNTED: Final = ("-icount", "shift=0,sleep=off")
-INSTRUCTIONS_A_CYCLE: Final = 100  # counted so: the processor's clock has 10 MHz of that time
+INSTRUCTIONS_A_CYCLE: Final = 25  # counted so: the processor's clock has 40 MHz of that time
 
 
 def run_image(image: Image, *, timeout_s: float, counted: bool = False) -> bytes:

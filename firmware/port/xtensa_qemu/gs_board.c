@@ -16,7 +16,7 @@
 
 #define INTERRUPT_UART (1u << 0)
 #define INTERRUPT_TIMER (1u << 6)
-#define TICK_CYCLES 10000000u /* QEMU's default clock of this board: 10 MHz */
+#define TICK_CYCLES 40000000u /* QEMU's clock of this processor: 40 MHz */
 
 #define RING_BYTES 4096u /* a power of two */
 #define STACK_PAINT 0x5AA5F00Du
