@@ -115,6 +115,9 @@ def _sizes(config: Mapping[str, int | float]) -> tuple[int, int]:
     for fault in faults(model.input, model.layers):
         where = "" if fault.layer is None else f"layer{fault.layer}_"
         raise MalformedError(f"the image's {where}{fault.word}: {fault.what}")
+    for name, value in model.words().items():
+        if config[name] != value:  # no truth value, or the word of a layer beyond the last
+            raise MalformedError(f"the image's {name}: is {config[name]}; allowed {value}")
     return model.input.numbers, model.given(init)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.spec.constants import CONFIG_WORDS, FeatureType, Init, LayerKind
+from gossamer.spec.constants import CONFIG_WORDS, LAYER_WORDS, FeatureType, Init, LayerKind
 from gossamer.spec.errors import MalformedError
 from gossamer.spec.image import build_image, parse_image, shard_bytes
 from gossamer.spec.nn import Layer, Model, Shape
@@ -33,6 +33,17 @@ def config(**changes: int | float) -> dict[str, int | float]:
 def sealed(body: bytes, magic: int = 0x4D495347, spec: int = 2, wire: int = 1) -> bytes:
     return struct.pack("<IHHII", magic, spec, wire, 16 + len(body), zlib.crc32(body)) + body
 
+
+NOT_OF_DENSE = (
+    "kernel_height",
+    "kernel_width",
+    "stride_height",
+    "stride_width",
+    "padding",
+    "groups",
+    "source",
+    "rate24",
+)
 
 X8 = np.array([[1, 2], [3, 4], [5, 255]], np.uint8)
 X32 = np.array([[1.0, -2.0], [0.5, 0.0], [-0.0, 4.0]], np.float32)
@@ -120,6 +131,11 @@ def test_what_is_wrong_is_named(image: bytes, reason: str) -> None:
         ("layer1_outputs", 0, "layer1_outputs: is 0"),
         ("input_height", 0, "input_height: is 0"),
         ("init", 3, "3 is not a valid Init"),
+        ("layer0_relu", 2, "layer0_relu: is 2"),
+        ("layer1_frozen", 2, "layer1_frozen: is 2"),
+        ("layer0_padding", 2, "2 is not a valid Padding"),
+        *((f"layer0_{word}", 1, f"layer0_{word}: is 1, but DENSE has no such option") for word in NOT_OF_DENSE),
+        *((f"layer{layer}_{word}", 1, f"layer{layer}_{word}: is 1") for layer in (2, 31) for word in LAYER_WORDS),
     ],
 )
 def test_a_word_that_nothing_can_be_is_named(word: str, value: int, reason: str) -> None:

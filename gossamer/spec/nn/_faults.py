@@ -6,11 +6,23 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gossamer.spec.constants import CLASSES_MAX, ELEMENTS_MAX, LAYERS_MAX, PARAMETERS_MAX, LayerKind, Padding
-from gossamer.spec.nn._model import WINDOWED, WITH_PARAMETERS, WITH_RELU, Layer, Model, Shape
+from gossamer.spec.nn._model import WINDOWED, Layer, Model, Shape
 
 _SIZE_MAX: Final = 65535
 _RATE_END: Final = 1 << 24
 _AXES: Final = ("height", "width")
+
+_WINDOW: Final = ("kernel_height", "kernel_width", "stride_height", "stride_width", "padding")
+_OPTIONS: Final[dict[LayerKind, tuple[str, ...]]] = {
+    LayerKind.DENSE: ("relu", "outputs", "frozen"),
+    LayerKind.CONV: ("relu", "outputs", *_WINDOW, "groups", "frozen"),
+    LayerKind.NORM: ("relu", "groups", "frozen"),
+    LayerKind.POOL_MAX: _WINDOW,
+    LayerKind.POOL_AVERAGE: _WINDOW,
+    LayerKind.ADD: ("relu", "source"),
+    LayerKind.FLATTEN: (),
+    LayerKind.DROPOUT: ("rate24",),
+}
 
 
 class Fault(NamedTuple):
@@ -55,8 +67,9 @@ _Wrong = tuple[str, str, str]
 
 def _of_layer(number: int, layer: Layer, shapes: Sequence[Shape]) -> Iterator[_Wrong]:
     kind, size = layer.kind, shapes[-1]
-    if layer.relu and kind not in WITH_RELU:
-        yield "relu", f"{kind.name} has no activation", "give it to the layer before"
+    for word, value in layer.words().items():
+        if value and word != "kind" and word not in _OPTIONS[kind]:
+            yield word, f"is {value}, but {kind.name} has no such option", "allowed 0"
     if kind in (LayerKind.DENSE, LayerKind.CONV) and not 1 <= layer.outputs <= _SIZE_MAX:
         yield "outputs", f"is {layer.outputs}", f"allowed 1 .. {_SIZE_MAX}"
         return
@@ -74,8 +87,6 @@ def _of_layer(number: int, layer: Layer, shapes: Sequence[Shape]) -> Iterator[_W
         yield from _of_source(number, layer, shapes)
     if kind is LayerKind.DROPOUT and not 0 <= layer.rate24 < _RATE_END:
         yield "rate24", f"is {layer.rate24}", f"allowed 0 .. {_RATE_END - 1}"
-    if layer.frozen and kind not in WITH_PARAMETERS:
-        yield "frozen", f"{kind.name} has no parameters", "only layers with parameters can be frozen"
     out = layer.output(size)
     if out.numbers > ELEMENTS_MAX:
         word = "outputs" if layer.outputs else "kind"

@@ -16,9 +16,7 @@ from gossamer.spec.constants import LAYER_WORDS, LAYERS_MAX, Init, LayerKind, Pa
 F32 = NDArray[np.float32]
 Pair = tuple[int, int]
 
-WITH_PARAMETERS = (LayerKind.DENSE, LayerKind.CONV, LayerKind.NORM)
 WINDOWED = (LayerKind.CONV, LayerKind.POOL_MAX, LayerKind.POOL_AVERAGE)
-WITH_RELU = (*WITH_PARAMETERS, LayerKind.ADD)
 
 
 class Shape(NamedTuple):
