@@ -218,6 +218,18 @@ def test_an_average_counts_what_it_read() -> None:
     assert logits[:, 0, 0].tolist() == [3, 9]
 
 
+def test_a_huge_padded_window_reads_only_the_input() -> None:
+    """Window and stride of 60,000 by 60,000: it stands with the whole input inside, and is as quick as a small one."""
+    for kind, logits in (("max_pool", [9, 7]), ("average_pool", [4, 4])):
+        model = model_of(
+            {"input": [2, 2, 2], "layers": [{"kind": kind, "size": 60_000, "padding": "same"},
+                                            {"kind": "dense", "width": 2}]}
+        )  # fmt: skip
+        flat = np.array([1, 0, 0, 1, 0, 0], F)[:, None]
+        x = np.array([1, 7, 2, 3, 4, 1, 9, 5], F)[:, None, None]
+        assert nn.forward(nn.Network(model), flat, x)[:, 0, 0].tolist() == logits
+
+
 def test_units_of_a_grouped_convolution_and_a_norm() -> None:
     model = model_of(
         {"input": [1, 2, 4], "layers": [{"kind": "conv", "filters": 2, "kernel": [1, 2], "groups": 2},

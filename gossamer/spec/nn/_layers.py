@@ -6,6 +6,7 @@ those of frozen layers, like inputs that all nodes share, have N = 1.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -81,16 +82,21 @@ def _axis(size: int, outputs: int, stride: int, offset: int) -> tuple[slice, sli
 
 
 def _taps(layer: Layer, size: Shape) -> list[_Tap]:
-    """List the positions of the kernel in order."""
+    """List the positions of the kernel that read anything, in order: most of a huge padded window never do."""
     height, width, _ = layer.output(size)
     above, left = layer.before(size)
-    found: list[_Tap] = []
-    for row in range(layer.kernel[0]):
-        for column in range(layer.kernel[1]):
-            rows = _axis(size.height, height, layer.stride[0], row - above)
-            columns = _axis(size.width, width, layer.stride[1], column - left)
-            found.append(_Tap(len(found), row, column, (rows[0], columns[0]), (rows[1], columns[1])))
-    return found
+    rows = [_axis(size.height, height, layer.stride[0], row - above) for row in range(layer.kernel[0])]
+    columns = [_axis(size.width, width, layer.stride[1], column - left) for column in range(layer.kernel[1])]
+    inside = itertools.product(_reading(rows), _reading(columns))
+    return [
+        _Tap(number, row, column, (rows[row][0], columns[column][0]), (rows[row][1], columns[column][1]))
+        for number, (row, column) in enumerate(inside)
+    ]
+
+
+def _reading(axis: list[tuple[slice, slice]]) -> list[int]:
+    """Number the positions of the kernel that read anything."""
+    return [at for at, (outputs, _) in enumerate(axis) if outputs.start < outputs.stop]
 
 
 def _shape_of(x: F32) -> Shape:
