@@ -19,6 +19,7 @@ Evaluator = Callable[[Operator], Array | list[Array]]
 _SIZE_MOST: Final = 1 << 16  # elements of a result that is larger than what it is computed from
 _INTEGERS: Final = (DType.INT32, DType.INT64)
 _INTEGERS_MOST: Final = 1 << 12  # elements of what computes shapes
+_STEPS_MOST: Final = 1 << 30  # of a scale in a real number: beyond, the run time's conversion to int32 overflows
 
 
 def evaluate_integers(operator: Operator) -> list[Array] | None:
@@ -43,7 +44,8 @@ def evaluate(operator: Operator) -> list[Array] | None:
         return None
     if sum(tensor.size for tensor in operator.outputs) > max(_SIZE_MOST, sum(tensor.size for tensor in given)):
         return None
-    return _finished(operator, known(operator))
+    with np.errstate(all="ignore"):  # what overflows or is no number is refused where it is quantized
+        return _finished(operator, known(operator))
 
 
 def _known(operator: Operator) -> Evaluator | None:
@@ -53,6 +55,8 @@ def _known(operator: Operator) -> Evaluator | None:
         return _MOVES[operator.kind]
     if plain:
         return _ARITHMETIC.get(operator.kind)
+    if all(tensor.dtype is DType.FLOAT32 for tensor in (*operator.inputs, *operator.outputs) if tensor is not None):
+        return _REALS.get(operator.kind)
     return _CONVERSIONS.get(operator.kind) if _is_conversion(operator) else None
 
 
@@ -230,12 +234,49 @@ _ARITHMETIC: Final[Mapping[str, Evaluator]] = {
 }
 
 
+def _leaky(operator: Operator) -> Array:
+    given = _value(operator)
+    return np.where(given > 0, given, given * np.float32(operator.options_as(ir.LeakyOptions).alpha))
+
+
+def _rounded(operator: Operator) -> Array:
+    """Round halves to even; what rounds up to a zero is +0, which `rint` would make -0."""
+    given = _value(operator)
+    below = np.floor(given)
+    rest = given - below
+    return np.where((rest < 0.5) | ((rest == 0.5) & (below % 2 == 0)), below, below + 1)
+
+
+def _of_real(function: Callable[[Array], Any]) -> Evaluator:
+    return lambda operator: np.asarray(function(_value(operator)))
+
+
+# Functions of one float32 that IEEE 754 defines to the bit; what a mathematical library decides (EXP, LOG) is not here.
+_REALS: Final[Mapping[str, Evaluator]] = {
+    "ABS": _of_real(np.abs),
+    "CEIL": _of_real(np.ceil),
+    "FLOOR": _of_real(np.floor),
+    "LEAKY_RELU": _leaky,
+    "NEG": _of_real(np.negative),
+    "RELU": _of_real(lambda x: np.where(x < 0, 0, x)),
+    "RELU6": _of_real(lambda x: np.where(x < 0, 0, np.where(x > 6, 6, x))),
+    "ROUND": _rounded,
+    "SQRT": _of_real(np.sqrt),
+    "SQUARE": _of_real(np.square),
+}
+REAL_FUNCTIONS: Final = tuple(_REALS)
+
+
 def _quantized(operator: Operator) -> Array:
     """Divide in float32 and round halves away from zero, as the run time does."""
     tensor = operator.output
     quotients = (_value(operator) / tensor.scale).astype(np.float64)
-    if not np.isfinite(quotients).all():
-        raise OperatorError(operator, f"{operator.input(0).name} holds what is no number", "train the model again")
+    if not (np.abs(quotients) < _STEPS_MOST).all():
+        raise OperatorError(
+            operator,
+            f"{operator.input(0).name} may be no number, or too large for a scale of {tensor.scale:g}",
+            "replace what computes it, or calibrate with representative data",
+        )
     rounded = np.copysign(np.floor(np.abs(quotients) + 0.5), quotients) + tensor.zero_point
     limits = np.iinfo(tensor.dtype.numpy)
     return np.asarray(np.clip(rounded, limits.min, limits.max))

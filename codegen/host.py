@@ -78,6 +78,8 @@ class HostModel:
 
         Only a program compiled with `keep_all` keeps every tensor to the end.
         """
+        if not self.program.layout.has(tensor):
+            return None
         place = self.program.layout.of(tensor)
         if place.region is not Region.ARENA:
             return None

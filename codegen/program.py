@@ -10,7 +10,7 @@ import numpy as np
 from codegen import fold, memory, shapes
 from codegen.ir import Graph, ModelError, OperatorError
 from codegen.limits import check_flash, check_ram
-from codegen.lower import Call, Table, lower
+from codegen.lower import Call, Table, lower_graph
 from codegen.storage import Layout, Region, buffers, lay_out
 
 
@@ -82,7 +82,7 @@ def compile_graph(graph: Graph, settings: Settings | None = None, file: str | No
             from codegen import subbyte
 
             graph = subbyte.requantize(graph, settings.weight_bits)
-        lowered = [lower(operator) for operator in graph.operators]
+        lowered = lower_graph(graph)
     except OperatorError as refused:
         raise ModelError.of(refused, file) from refused
     layout = lay_out(graph, lowered, keep_all=settings.keep_all)

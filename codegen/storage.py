@@ -66,6 +66,10 @@ class Layout:
         """Return where a tensor lives."""
         return self._of[id(tensor)]
 
+    def has(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor lives anywhere: one that a call leaves out does not."""
+        return id(tensor) in self._of
+
     @property
     def in_arena(self) -> list[Storage]:
         """List what needs room in an arena, scratch included, in the order of calls."""

@@ -6,5 +6,17 @@ Each module of this package serves one family of operators and registers its fun
 """
 
 from codegen.lower._calls import Alias, Call, Lowered, Struct, Table, lower, lowers, supported
+from codegen.lower.islands import lower_graph, only_in_islands
 
-__all__ = ["Alias", "Call", "Lowered", "Struct", "Table", "lower", "lowers", "supported"]
+__all__ = [
+    "Alias",
+    "Call",
+    "Lowered",
+    "Struct",
+    "Table",
+    "lower",
+    "lower_graph",
+    "lowers",
+    "only_in_islands",
+    "supported",
+]

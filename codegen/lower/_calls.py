@@ -77,7 +77,7 @@ def lowers(*kinds: str) -> Callable[[Lowering], Lowering]:
 
 
 def supported() -> tuple[str, ...]:
-    """List the kinds of operators that can be lowered."""
+    """List the kinds of operators that can be lowered by themselves."""
     for family in _FAMILIES:
         importlib.import_module(f"codegen.lower.{family}")
     return tuple(sorted(_LOWERINGS))

@@ -73,10 +73,12 @@ def export_experiment(experiment: Path, overrides: Sequence[str], out: Path) -> 
 
 def print_operators() -> None:
     """Print the operators that can be exported."""
-    from codegen.lower import supported
+    from codegen.lower import only_in_islands, supported
 
     for kind in supported():
         print(kind)
+    for kind in only_in_islands():
+        print(f"{kind} (between DEQUANTIZE and QUANTIZE)")
 
 
 def _bytes(text: str | None, option: str) -> int | None:

@@ -43,22 +43,23 @@ REFUSALS = {
     "refused_top_k": f"(TOPK_V2) Identity: {_UNSUPPORTED}",
     "refused_dynamic_range": "is float32, not int8; quantize the whole model to int8",
     "refused_float": "is float32, not int8; quantize the whole model to int8",
+    "refused_open_rows": "the input x leaves more open than the batch: 1x?x3",
     "refused_int16": "is int16, not int8; quantize the whole model to int8",
     "refused_uint8_ends": "is uint8, not float32 or int8; feed the model int8 or float32",
     "refused_while": "3 subgraphs, not one; control flow and several signatures are not supported",
 }
 # Operators of converted models that are refused wherever they stand.
-REFUSED_KINDS = ("NEG", "SQUARE", "RSQRT")
+REFUSED_KINDS = ("RSQRT",)
 UNRUN_KINDS = {"TILE"}  # that tflite-micro does not know
 # Of these LiteRT has newer versions, other roundings or other padding than tflite-micro.
 OTHERWISE_IN_LITERT = {"DEPTH_TO_SPACE", "RELU6", "SPACE_TO_BATCH_ND", "SUM", "UNIDIRECTIONAL_SEQUENCE_LSTM"}
 EXPECTED_KINDS = {
     "ABS", "ADD", "ARG_MAX", "AVERAGE_POOL_2D", "BATCH_TO_SPACE_ND", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D",
     "DEPTH_TO_SPACE", "DEQUANTIZE", "FULLY_CONNECTED", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MAXIMUM",
-    "MAX_POOL_2D", "MEAN", "MINIMUM", "MIRROR_PAD", "MUL", "PACK", "PAD", "PADV2", "PRELU", "QUANTIZE", "REDUCE_MAX",
-    "REDUCE_MIN", "RELU", "RELU6", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SLICE", "SOFTMAX",
-    "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TRANSPOSE",
-    "TRANSPOSE_CONV", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNPACK",
+    "MAX_POOL_2D", "MEAN", "MINIMUM", "MIRROR_PAD", "MUL", "NEG", "PACK", "PAD", "PADV2", "PRELU", "QUANTIZE",
+    "REDUCE_MAX", "REDUCE_MIN", "RELU", "RELU6", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SLICE",
+    "SOFTMAX", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V", "SQUARE", "STRIDED_SLICE", "SUB", "SUM",
+    "TANH", "TRANSPOSE", "TRANSPOSE_CONV", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNPACK",
 }  # fmt: skip
 
 
