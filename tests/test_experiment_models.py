@@ -122,7 +122,7 @@ def test_the_resolved_text_loads_as_an_equal_experiment(write: Write, seed: int)
         ("kernel = 3,", "kernel = 2.5,", "11: model.layers[0].kernel: is 2.5: give one number, or [height, width]"),
         ("kernel = [3, 1]", "kernel = [3]", "12: model.layers[1].kernel: is [3]: give one number, or [height, width]"),
         ('kind = "depthwise"', 'kind = "deepwise"', "12: model.layers[1].kind: is 'deepwise'; allowed dense, conv,"),
-        ('kind = "flatten"', 'kinds = "flatten"', "19: model.layers[8].kind: is missing; add it to [model]"),
+        ('kind = "flatten"', 'kinds = "flatten"', "19: model.layers[8].kind: is missing; add it"),
         ("filters = 4", "filter = 4", "11: model.layers[0].filters: is missing; add it"),
         ("groups = 2,", "groups = 3,", "13: model.layers[2].groups: is 3 with 8 channels; it must divide them"),
         ("groups = 4 }", "groups = 3 }", "15: model.layers[4].groups: is 3 with 8 channels in and 8 out; it must"),
@@ -151,7 +151,8 @@ def test_the_resolved_text_loads_as_an_equal_experiment(write: Write, seed: int)
             "26: train.trainable: is 6, but only 5 layers have parameters; allowed",
         ),
         ("lr = 0.5", 'lr = 0.5\ntrainable = ["pool"]', "26: train.trainable[0]: no layer with parameters is named"),
-        ("lr = 0.5", 'lr = 0.5\ntrainable = "some"', "26: train.trainable: is 'some'; allowed all"),
+        ("lr = 0.5", 'lr = 0.5\ntrainable = "some"', "26: train.trainable: is 'some': give 'all', how many"),
+        ("lr = 0.5", "lr = 0.5\ntrainable = 1.0", "26: train.trainable: is 1.0: give 'all', how many"),
         ("lr = 0.5", "lr = 0.5\ntrainable = 0", "26: train.trainable: is 0; allowed >= 1"),
         ("lr = 0.5", "lr = 0.5\ntrainable = []", "26: train.trainable: has 0 entries; allowed at least 1"),
     ],
@@ -161,6 +162,19 @@ def test_a_mistake_is_named_with_its_line(write: Write, old: str, new: str, expe
     found, *more = problems(write(TEXT.replace(old, new)))
     assert found.startswith(expected)
     assert all("unknown key" in line for line in more)
+
+
+def test_mends_of_layers_speak_of_their_own_place(write: Write) -> None:
+    """A table in a list has no section of its own, and its keys stand nowhere else: `units` is not policy.unit."""
+    (found,) = problems(write(TEXT.replace('kind = "flatten"', 'kinds = "flatten"')))
+    assert found == "19: model.layers[8].kind: is missing; add it"
+    (_, found) = problems(write(TEXT.replace("width = 10", "units = 10")))
+    assert found.endswith("units: unknown key; allowed name, kind, width, activation")
+
+
+def test_a_key_of_another_section_is_named_with_it(write: Write) -> None:
+    (found,) = problems(write(TEXT.replace("lr = 0.5", "lr = 0.5\nalphas = 1.0")))
+    assert found.endswith("did you mean 'data.alpha'?")
 
 
 def test_an_optimizer_takes_its_own_options_only(write: Write) -> None:

@@ -29,10 +29,9 @@ _LENGTHS: Final = {"too_short": ("min_length", "at least"), "too_long": ("max_le
 def explain(key: Key, detail: Mapping[str, Any], tag: str | None) -> Finding:
     """Turn one pydantic error at `key` into a finding; `tag` names the key that picks a union's choice."""
     kind, given, context = detail["type"], detail["input"], detail.get("ctx", {})
-    if kind == "missing":
+    if kind in ("missing", "union_tag_not_found"):
+        key = key if kind == "missing" else (*key, tag or "")
         return key, "is missing", f"add it to [{key[0]}]" if len(key) == 2 else "add it"
-    if kind == "union_tag_not_found":
-        return (*key, tag or ""), "is missing", f"add it to [{key[0]}]"
     if kind == "union_tag_invalid":
         return _not_allowed((*key, tag or ""), context["tag"], re.findall(r"'([^']*)'", context["expected_tags"]))
     if kind == "literal_error":
@@ -61,7 +60,8 @@ def explain_unknown(key: Key, allowed: Sequence[str], everywhere: Sequence[str],
     name = str(key[-1])
     close = get_close_matches(name, allowed, 1, 0.6)
     close = close or [k for k in everywhere if k.partition(".")[2] == name][:1]
-    close = close or get_close_matches(name, [k.partition(".")[2] for k in everywhere], 1, 0.8)
+    elsewhere = {k.partition(".")[2]: k for k in everywhere}
+    close = close or [elsewhere[k] for k in get_close_matches(name, elsewhere, 1, 0.8)]
     return key, f"unknown {noun}", _allowed(allowed, close)
 
 

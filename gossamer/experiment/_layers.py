@@ -191,12 +191,19 @@ Layers = Annotated[
 ]
 
 
+def _all(value: Any) -> Any:
+    """Say what may be trained; pydantic would know of the word only."""
+    if value != "all":
+        raise ValueError("give 'all', how many of the last layers with parameters, or a list of layers' names")
+    return value
+
+
 def _trainable_form(value: Any) -> str:
     return {int: "<last>", tuple: "<names>"}.get(type(value), "<word>")
 
 
 Trainable = Annotated[
-    Annotated[Literal["all"], Tag("<word>")]
+    Annotated[Literal["all"], BeforeValidator(_all), Tag("<word>")]
     | Annotated[Count16, Tag("<last>")]
     | Annotated[tuple[LayerName, ...], Tag("<names>"), Field(min_length=1)],
     Discriminator(_trainable_form),

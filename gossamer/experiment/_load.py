@@ -163,8 +163,9 @@ class _Loader:
             loc = _as_given(table, loc)
             key = (name, *loc)
             if detail["type"] == "extra_forbidden":
-                allowed = _keys(name, tag) if len(loc) == 1 else _LAYER_KEYS.get(layer_kind, ["node", "from", "to"])
-                self._note(*explain_unknown(key, allowed, _ALL_KEYS, "key"))
+                own = len(loc) == 1  # a key of the section; others are of a table in a list, and stand nowhere else
+                allowed = _keys(name, tag) if own else _LAYER_KEYS.get(layer_kind, ["node", "from", "to"])
+                self._note(*explain_unknown(key, allowed, _ALL_KEYS if own else [], "key"))
             else:
                 self._note(*explain(key, detail, "kind" if name == "model" else _TAGS.get(name)))
 
