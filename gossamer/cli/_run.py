@@ -129,6 +129,11 @@ def choose_engine(request: RunRequest, folder: Path) -> str:
             raise GossamerError(
                 "runs the firmware core only", f"--on {request.on}", "choose --engine native, or --on sim"
             )
+        if request.on == "emu":
+            from gossamer import toolchain
+
+            toolchain.find()  # what is missing is told before a record is begun
+            toolchain.find_emulator()
         return "native"
     if request.engine != "auto":
         return request.engine

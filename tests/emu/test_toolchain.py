@@ -15,6 +15,7 @@ from gossamer.cli import main
 from gossamer.native import FIRMWARE
 from gossamer.toolchain import Toolchain, ToolchainError, build_image, run_image
 from tests.emu.conftest import PORT, RUN_TIME
+from tests.link_fakes import small_job
 
 HERE = Path(__file__).parent
 NAN = 0x7FC00000
@@ -126,6 +127,18 @@ def test_without_a_network_the_mend_is_said(
     assert said.startswith("error: ") and len(said.splitlines()) == 1
     assert "GOSSAMER_DEBIAN_MIRROR" in said or "apt-get" in said or "keys are missing" in said
     assert main(["toolchain", "status"]) == 0
+
+
+def test_a_run_without_the_tools_begins_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_job(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["run", str(tmp_path / "small.toml"), "--on", "emu", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said == "error: toolchain: no Xtensa compiler is installed; gossamer toolchain install\n"
+    assert not (tmp_path / "run").exists()
 
 
 def test_status_names_what_there_is(chain: Toolchain, capsys: pytest.CaptureFixture[str]) -> None:
