@@ -4,6 +4,7 @@
 #include "gs_crc.h"
 #include "gs_math.h"
 #include "gs_quant.h"
+#include "gs_words.h"
 
 typedef struct {
     uint32_t word;
@@ -56,70 +57,53 @@ static const range_t gossipfl_ranges[] = {{GS_CFG_RATIO24, 0, 1u << 24}};
 static const range_t epidemic_ranges[] = {{GS_CFG_FANOUT, 1, 65535}};
 static const range_t topk_ranges[] = {{GS_CFG_TOP, 1, GS_PARAMETERS_MAX}, {GS_CFG_ERROR_FEEDBACK, 0, 0}};
 
-typedef struct {
-    const uint8_t *words;
-    uint32_t bad_word; /* the first in order of place; GS_CFG_WORDS: none */
-} reader_t;
-
-static uint32_t word(const reader_t *reader, uint32_t at)
-{
-    return gs_load_u32(reader->words + 4 * (size_t)at);
-}
-
-static void refuse(reader_t *reader, uint32_t at)
-{
-    if (at < reader->bad_word) {
-        reader->bad_word = at;
-    }
-}
-
-static void check(reader_t *reader, const range_t *rows, size_t count)
+static void check(gs_words_t *reader, const range_t *rows, size_t count)
 {
     for (size_t i = 0; i < count; ++i) {
-        const uint32_t value = word(reader, rows[i].word);
+        const uint32_t value = gs_words_at(reader, rows[i].word);
         if (value < rows[i].least || value > rows[i].greatest) {
-            refuse(reader, rows[i].word);
+            gs_words_refuse(reader, rows[i].word);
         }
     }
 }
 
 #define CHECK(reader, rows) check(reader, rows, sizeof(rows) / sizeof *(rows))
 
-static float finite(reader_t *reader, uint32_t at)
+static float finite(gs_words_t *reader, uint32_t at)
 {
-    const float value = gs_float_of(word(reader, at));
+    const float value = gs_float_of(gs_words_at(reader, at));
     if (!gs_is_finite(value)) {
-        refuse(reader, at);
+        gs_words_refuse(reader, at);
     }
     return value;
 }
 
 /* A finite float of at least `least`. */
-static float real(reader_t *reader, uint32_t at, float least)
+static float real(gs_words_t *reader, uint32_t at, float least)
 {
     const float value = finite(reader, at);
     if (value < least) {
-        refuse(reader, at);
+        gs_words_refuse(reader, at);
     }
     return value;
 }
 
-static void read_model(reader_t *reader, gs_config_t *config)
+static void read_model(gs_words_t *reader, gs_config_t *config)
 {
-    config->init = word(reader, GS_CFG_INIT);
-    config->batch = word(reader, GS_CFG_BATCH);
-    config->local_steps = word(reader, GS_CFG_LOCAL_STEPS);
-    refuse(reader, gs_model_read(&config->model, reader->words, config->init == GS_INIT_GIVEN));
+    config->init = gs_words_at(reader, GS_CFG_INIT);
+    config->batch = gs_words_at(reader, GS_CFG_BATCH);
+    config->local_steps = gs_words_at(reader, GS_CFG_LOCAL_STEPS);
+    gs_words_refuse(reader, gs_model_read(&config->model, reader->words, config->init == GS_INIT_GIVEN));
     /* Draws of stream DROPOUT have 32-bit numbers; the factors are below 2^16, 2^16 and 2^26. */
     if ((uint64_t)config->local_steps * config->batch * config->model.dropped > 1ull << 32) {
-        refuse(reader, GS_CFG_LOCAL_STEPS);
+        gs_words_refuse(reader, GS_CFG_LOCAL_STEPS);
     }
 }
 
-static void read_optimizer(reader_t *reader, gs_config_t *config)
+static void read_optimizer(gs_words_t *reader, gs_config_t *config)
 {
     gs_optimizer_t *optimizer = &config->optimizer;
-    optimizer->kind = word(reader, GS_CFG_OPTIMIZER);
+    optimizer->kind = gs_words_at(reader, GS_CFG_OPTIMIZER);
     config->lr = real(reader, GS_CFG_LR, 0.0f);
     optimizer->weight_decay = real(reader, GS_CFG_WEIGHT_DECAY, 0.0f);
     if (optimizer->kind == GS_OPTIMIZER_SGD) {
@@ -130,44 +114,44 @@ static void read_optimizer(reader_t *reader, gs_config_t *config)
     optimizer->beta2 = real(reader, GS_CFG_BETA2, 0.0f);
     optimizer->epsilon = real(reader, GS_CFG_EPSILON, 0.0f);
     if (optimizer->beta1 >= 1.0f) {
-        refuse(reader, GS_CFG_BETA1);
+        gs_words_refuse(reader, GS_CFG_BETA1);
     }
     if (optimizer->beta2 >= 1.0f) {
-        refuse(reader, GS_CFG_BETA2);
+        gs_words_refuse(reader, GS_CFG_BETA2);
     }
     if (optimizer->epsilon == 0.0f) {
-        refuse(reader, GS_CFG_EPSILON);
+        gs_words_refuse(reader, GS_CFG_EPSILON);
     }
 }
 
-static void read_rates(reader_t *reader, gs_config_t *config)
+static void read_rates(gs_words_t *reader, gs_config_t *config)
 {
-    config->lr_policy = word(reader, GS_CFG_LR_POLICY);
+    config->lr_policy = gs_words_at(reader, GS_CFG_LR_POLICY);
     config->lr_floor = real(reader, GS_CFG_LR_FLOOR, 0.0f);
-    config->stair_count = word(reader, GS_CFG_STAIR_COUNT);
+    config->stair_count = gs_words_at(reader, GS_CFG_STAIR_COUNT);
     config->stair_factor = real(reader, GS_CFG_STAIR_FACTOR, config->lr_policy & GS_LR_ADASTAIR ? 1.0f : 0.0f);
-    config->loss_count = word(reader, GS_CFG_LOSS_COUNT);
+    config->loss_count = gs_words_at(reader, GS_CFG_LOSS_COUNT);
     config->loss_factor = real(reader, GS_CFG_LOSS_FACTOR, config->lr_policy & GS_LR_ADALOSS ? 1.0f : 0.0f);
-    config->loss_reference = word(reader, GS_CFG_LOSS_REFERENCE);
+    config->loss_reference = gs_words_at(reader, GS_CFG_LOSS_REFERENCE);
     config->loss_ema = real(reader, GS_CFG_LOSS_EMA, 0.0f);
     for (uint32_t i = 0; i < GS_MILESTONES_MAX; ++i) {
-        config->stair_at[i] = word(reader, GS_CFG_STAIR_AT0 + i);
-        config->loss_patience[i] = word(reader, GS_CFG_LOSS_PATIENCE0 + i);
+        config->stair_at[i] = gs_words_at(reader, GS_CFG_STAIR_AT0 + i);
+        config->loss_patience[i] = gs_words_at(reader, GS_CFG_LOSS_PATIENCE0 + i);
     }
 }
 
-static void read_policy(reader_t *reader, gs_config_t *config)
+static void read_policy(gs_words_t *reader, gs_config_t *config)
 {
-    config->policy = word(reader, GS_CFG_POLICY);
-    config->bits = word(reader, GS_CFG_BITS);
+    config->policy = gs_words_at(reader, GS_CFG_POLICY);
+    config->bits = gs_words_at(reader, GS_CFG_BITS);
     if (!gs_quant_is_width(config->bits)) {
-        refuse(reader, GS_CFG_BITS);
+        gs_words_refuse(reader, GS_CFG_BITS);
     }
     switch (config->policy) {
     case GS_POLICY_GIST:
         CHECK(reader, gist_ranges);
-        if (word(reader, GS_CFG_THRESHOLD) > word(reader, GS_CFG_FIFO)) {
-            refuse(reader, GS_CFG_THRESHOLD); /* nothing would ever be merged */
+        if (gs_words_at(reader, GS_CFG_THRESHOLD) > gs_words_at(reader, GS_CFG_FIFO)) {
+            gs_words_refuse(reader, GS_CFG_THRESHOLD); /* nothing would ever be merged */
         }
         config->base = real(reader, GS_CFG_BASE, 1.0f);
         config->success_base = real(reader, GS_CFG_SUCCESS_BASE, 1.0f);
@@ -184,27 +168,27 @@ static void read_policy(reader_t *reader, gs_config_t *config)
         break;
     case GS_POLICY_TOPK:
         CHECK(reader, topk_ranges);
-        if (word(reader, GS_CFG_TOP) > config->model.parameters) {
-            refuse(reader, GS_CFG_TOP);
+        if (gs_words_at(reader, GS_CFG_TOP) > config->model.parameters) {
+            gs_words_refuse(reader, GS_CFG_TOP);
         }
         break;
     default:
         break;
     }
-    config->error_feedback = word(reader, GS_CFG_ERROR_FEEDBACK);
-    config->segments = word(reader, GS_CFG_SEGMENTS);
-    config->sends = word(reader, GS_CFG_SENDS);
-    config->threshold = config->policy == GS_POLICY_GIST ? word(reader, GS_CFG_THRESHOLD) : 1;
-    config->fifo = word(reader, GS_CFG_FIFO);
-    config->unit = config->policy == GS_POLICY_GIST ? word(reader, GS_CFG_UNIT) : GS_UNIT_PARAMETER;
-    config->score = word(reader, GS_CFG_SCORE);
-    config->reduce = word(reader, GS_CFG_REDUCE);
-    config->spread = word(reader, GS_CFG_SPREAD);
-    config->success = word(reader, GS_CFG_SUCCESS);
-    config->pulls = word(reader, GS_CFG_PULLS);
-    config->ratio24 = word(reader, GS_CFG_RATIO24);
-    config->fanout = word(reader, GS_CFG_FANOUT);
-    config->top = word(reader, GS_CFG_TOP);
+    config->error_feedback = gs_words_at(reader, GS_CFG_ERROR_FEEDBACK);
+    config->segments = gs_words_at(reader, GS_CFG_SEGMENTS);
+    config->sends = gs_words_at(reader, GS_CFG_SENDS);
+    config->threshold = config->policy == GS_POLICY_GIST ? gs_words_at(reader, GS_CFG_THRESHOLD) : 1;
+    config->fifo = gs_words_at(reader, GS_CFG_FIFO);
+    config->unit = config->policy == GS_POLICY_GIST ? gs_words_at(reader, GS_CFG_UNIT) : GS_UNIT_PARAMETER;
+    config->score = gs_words_at(reader, GS_CFG_SCORE);
+    config->reduce = gs_words_at(reader, GS_CFG_REDUCE);
+    config->spread = gs_words_at(reader, GS_CFG_SPREAD);
+    config->success = gs_words_at(reader, GS_CFG_SUCCESS);
+    config->pulls = gs_words_at(reader, GS_CFG_PULLS);
+    config->ratio24 = gs_words_at(reader, GS_CFG_RATIO24);
+    config->fanout = gs_words_at(reader, GS_CFG_FANOUT);
+    config->top = gs_words_at(reader, GS_CFG_TOP);
     config->max_norm = real(reader, GS_CFG_MAX_NORM, 0.0f);
 }
 
@@ -231,27 +215,27 @@ gs_err_t gs_config_load(gs_config_t *config, const uint8_t *image, size_t len, u
         return GS_ERR_IMAGE_CRC;
     }
 
-    reader_t reader = {image + words_at, GS_CFG_WORDS};
+    gs_words_t reader = {image + words_at, GS_CFG_WORDS};
     CHECK(&reader, ranges);
-    config->seed[0] = word(&reader, GS_CFG_SEED_LO);
-    config->seed[1] = word(&reader, GS_CFG_SEED_HI);
-    config->nodes = word(&reader, GS_CFG_NODES);
-    config->rounds = word(&reader, GS_CFG_ROUNDS);
+    config->seed[0] = gs_words_at(&reader, GS_CFG_SEED_LO);
+    config->seed[1] = gs_words_at(&reader, GS_CFG_SEED_HI);
+    config->nodes = gs_words_at(&reader, GS_CFG_NODES);
+    config->rounds = gs_words_at(&reader, GS_CFG_ROUNDS);
     read_model(&reader, config);
     read_optimizer(&reader, config);
-    config->val_permille = word(&reader, GS_CFG_VAL_PERMILLE);
-    config->eval_every = word(&reader, GS_CFG_EVAL_EVERY);
+    config->val_permille = gs_words_at(&reader, GS_CFG_VAL_PERMILLE);
+    config->eval_every = gs_words_at(&reader, GS_CFG_EVAL_EVERY);
     read_rates(&reader, config);
     read_policy(&reader, config);
-    config->mtu = word(&reader, GS_CFG_MTU);
-    config->reassembly = word(&reader, GS_CFG_REASSEMBLY);
-    config->auth = word(&reader, GS_CFG_AUTH);
-    config->shard_max = word(&reader, GS_CFG_SHARD_MAX);
-    config->peers_max = word(&reader, GS_CFG_PEERS_MAX);
-    config->test.type = word(&reader, GS_CFG_FEATURE_TYPE);
+    config->mtu = gs_words_at(&reader, GS_CFG_MTU);
+    config->reassembly = gs_words_at(&reader, GS_CFG_REASSEMBLY);
+    config->auth = gs_words_at(&reader, GS_CFG_AUTH);
+    config->shard_max = gs_words_at(&reader, GS_CFG_SHARD_MAX);
+    config->peers_max = gs_words_at(&reader, GS_CFG_PEERS_MAX);
+    config->test.type = gs_words_at(&reader, GS_CFG_FEATURE_TYPE);
     config->test.scale = finite(&reader, GS_CFG_FEATURE_SCALE);
     config->test.offset = finite(&reader, GS_CFG_FEATURE_OFFSET);
-    config->test_count = word(&reader, GS_CFG_TEST_COUNT);
+    config->test_count = gs_words_at(&reader, GS_CFG_TEST_COUNT);
     if (reader.bad_word != GS_CFG_WORDS) {
         *bad_word = reader.bad_word;
         return GS_ERR_CONFIG;

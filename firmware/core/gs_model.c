@@ -2,26 +2,9 @@
 
 #include <string.h>
 
-#include "gs_bytes.h"
+#include "gs_words.h"
 
 #define WORD_MAX 65535u /* of sizes of the input, of outputs, kernels and strides */
-
-typedef struct {
-    const uint8_t *words;
-    uint32_t bad_word; /* the first in order of place; GS_CFG_WORDS: none */
-} reader_t;
-
-static uint32_t word(const reader_t *reader, uint32_t at)
-{
-    return gs_load_u32(reader->words + 4 * (size_t)at);
-}
-
-static void refuse(reader_t *reader, uint32_t at)
-{
-    if (at < reader->bad_word) {
-        reader->bad_word = at;
-    }
-}
 
 /* --- the words of one layer ------------------------------------------------------------------------------------- */
 
@@ -57,33 +40,33 @@ static const gs_range_t ranges[GS_LAYER_WORDS] = {
 };
 
 /* Check each word of a layer by itself. */
-static void check_words(reader_t *reader, uint32_t base)
+static void check_words(gs_words_t *reader, uint32_t base)
 {
-    const uint32_t kind = word(reader, base + GS_LAYER_KIND);
+    const uint32_t kind = gs_words_at(reader, base + GS_LAYER_KIND);
     if (kind > GS_KIND_DROPOUT) {
-        refuse(reader, base + GS_LAYER_KIND);
+        gs_words_refuse(reader, base + GS_LAYER_KIND);
         return;
     }
     for (uint32_t option = GS_LAYER_KIND + 1; option < GS_LAYER_WORDS; ++option) {
-        const uint32_t value = word(reader, base + option);
+        const uint32_t value = gs_words_at(reader, base + option);
         const gs_range_t range = options[kind] >> option & 1 ? ranges[option] : (gs_range_t){0, 1};
         if (value < range.first || value >= range.end) {
-            refuse(reader, base + option);
+            gs_words_refuse(reader, base + option);
         }
     }
 }
 
 /* Work out where windows stand along an axis (SPEC.md 3.1); `at` is the word of the kernel's size. */
-static void set_windows(reader_t *reader, gs_axis_t *axis, uint32_t at, uint32_t stride, uint32_t padding)
+static void set_windows(gs_words_t *reader, gs_axis_t *axis, uint32_t at, uint32_t stride, uint32_t padding)
 {
-    axis->kernel = word(reader, at);
+    axis->kernel = gs_words_at(reader, at);
     axis->stride = stride;
     if (padding == GS_PADDING_SAME) {
         axis->out = (axis->in + stride - 1) / stride;
         const uint32_t covered = (axis->out - 1) * stride + axis->kernel;
         axis->before = covered > axis->in ? (covered - axis->in) / 2 : 0;
     } else if (axis->kernel > axis->in) {
-        refuse(reader, at);
+        gs_words_refuse(reader, at);
     } else {
         axis->out = (axis->in - axis->kernel) / stride + 1;
     }
@@ -106,21 +89,21 @@ static uint32_t filter_numbers(const gs_layer_t *layer)
 }
 
 /* Read layer `l`, whose input has the shape of what `layer` says; its words are in range each by itself. */
-static void read_layer(reader_t *reader, gs_model_t *model, uint32_t l)
+static void read_layer(gs_words_t *reader, gs_model_t *model, uint32_t l)
 {
     gs_layer_t *layer = &model->layer[l];
     const uint32_t base = GS_CFG_LAYER0 + l * GS_LAYER_WORDS;
-    layer->kind = (uint8_t)word(reader, base + GS_LAYER_KIND);
-    layer->relu = word(reader, base + GS_LAYER_RELU);
-    layer->frozen = word(reader, base + GS_LAYER_FROZEN);
+    layer->kind = (uint8_t)gs_words_at(reader, base + GS_LAYER_KIND);
+    layer->relu = gs_words_at(reader, base + GS_LAYER_RELU);
+    layer->frozen = gs_words_at(reader, base + GS_LAYER_FROZEN);
     layer->y.out = layer->y.in;
     layer->x.out = layer->x.in;
     layer->outputs = layer->channels;
     if (options[layer->kind] & HAS(KERNEL_HEIGHT)) {
-        const uint32_t padding = word(reader, base + GS_LAYER_PADDING);
-        set_windows(reader, &layer->y, base + GS_LAYER_KERNEL_HEIGHT, word(reader, base + GS_LAYER_STRIDE_HEIGHT),
-                    padding);
-        set_windows(reader, &layer->x, base + GS_LAYER_KERNEL_WIDTH, word(reader, base + GS_LAYER_STRIDE_WIDTH),
+        const uint32_t padding = gs_words_at(reader, base + GS_LAYER_PADDING);
+        set_windows(reader, &layer->y, base + GS_LAYER_KERNEL_HEIGHT,
+                    gs_words_at(reader, base + GS_LAYER_STRIDE_HEIGHT), padding);
+        set_windows(reader, &layer->x, base + GS_LAYER_KERNEL_WIDTH, gs_words_at(reader, base + GS_LAYER_STRIDE_WIDTH),
                     padding);
     }
     switch (layer->kind) {
@@ -130,37 +113,37 @@ static void read_layer(reader_t *reader, gs_model_t *model, uint32_t l)
         layer->x.out = 1;
         layer->outputs = gs_layer_inputs(layer);
         if (layer->kind == GS_KIND_DENSE) {
-            const uint64_t weights = (uint64_t)layer->outputs * word(reader, base + GS_LAYER_OUTPUTS);
+            const uint64_t weights = (uint64_t)layer->outputs * gs_words_at(reader, base + GS_LAYER_OUTPUTS);
             layer->weights = weights <= GS_PARAMETERS_MAX ? (uint32_t)weights : GS_PARAMETERS_MAX + 1;
-            layer->outputs = word(reader, base + GS_LAYER_OUTPUTS);
+            layer->outputs = gs_words_at(reader, base + GS_LAYER_OUTPUTS);
         }
         break;
     case GS_KIND_CONV:
-        layer->outputs = word(reader, base + GS_LAYER_OUTPUTS);
-        layer->option = word(reader, base + GS_LAYER_GROUPS);
+        layer->outputs = gs_words_at(reader, base + GS_LAYER_OUTPUTS);
+        layer->option = gs_words_at(reader, base + GS_LAYER_GROUPS);
         if (layer->channels % layer->option || layer->outputs % layer->option) {
-            refuse(reader, base + GS_LAYER_GROUPS);
+            gs_words_refuse(reader, base + GS_LAYER_GROUPS);
         }
         if ((uint64_t)layer->y.out * layer->x.out * layer->outputs > GS_ELEMENTS_MAX) {
-            refuse(reader, base + GS_LAYER_OUTPUTS);
+            gs_words_refuse(reader, base + GS_LAYER_OUTPUTS);
         }
         layer->weights = filter_numbers(layer);
         break;
     case GS_KIND_NORM:
-        layer->option = word(reader, base + GS_LAYER_GROUPS);
+        layer->option = gs_words_at(reader, base + GS_LAYER_GROUPS);
         if (layer->channels % layer->option) {
-            refuse(reader, base + GS_LAYER_GROUPS);
+            gs_words_refuse(reader, base + GS_LAYER_GROUPS);
         }
         layer->weights = layer->channels;
         break;
     case GS_KIND_ADD:
-        layer->option = word(reader, base + GS_LAYER_SOURCE);
+        layer->option = gs_words_at(reader, base + GS_LAYER_SOURCE);
         if (layer->option + 2 > l || !same_output(layer, &model->layer[layer->option])) {
-            refuse(reader, base + GS_LAYER_SOURCE);
+            gs_words_refuse(reader, base + GS_LAYER_SOURCE);
         }
         break;
     case GS_KIND_DROPOUT:
-        layer->option = word(reader, base + GS_LAYER_RATE24);
+        layer->option = gs_words_at(reader, base + GS_LAYER_RATE24);
         layer->at = model->dropped;
         model->dropped += gs_layer_outputs(layer);
         break;
@@ -285,34 +268,34 @@ static bool is_perceptron(const gs_model_t *model)
 }
 
 /* Read the input's shape into layer 0. */
-static void read_input(reader_t *reader, gs_model_t *model)
+static void read_input(gs_words_t *reader, gs_model_t *model)
 {
     uint64_t numbers = 1;
     for (uint32_t axis = GS_CFG_INPUT_HEIGHT; axis <= GS_CFG_INPUT_CHANNELS; ++axis) {
-        const uint32_t size = word(reader, axis);
+        const uint32_t size = gs_words_at(reader, axis);
         if (size < 1 || size > WORD_MAX) {
-            refuse(reader, axis);
+            gs_words_refuse(reader, axis);
         }
         numbers *= size;
     }
     if (reader->bad_word == GS_CFG_WORDS && numbers > GS_ELEMENTS_MAX) {
-        refuse(reader, GS_CFG_INPUT_HEIGHT);
+        gs_words_refuse(reader, GS_CFG_INPUT_HEIGHT);
     }
     model->inputs = (uint32_t)numbers;
-    model->layer[0].y.in = word(reader, GS_CFG_INPUT_HEIGHT);
-    model->layer[0].x.in = word(reader, GS_CFG_INPUT_WIDTH);
-    model->layer[0].channels = word(reader, GS_CFG_INPUT_CHANNELS);
+    model->layer[0].y.in = gs_words_at(reader, GS_CFG_INPUT_HEIGHT);
+    model->layer[0].x.in = gs_words_at(reader, GS_CFG_INPUT_WIDTH);
+    model->layer[0].channels = gs_words_at(reader, GS_CFG_INPUT_CHANNELS);
 }
 
 uint32_t gs_model_read(gs_model_t *model, const uint8_t *words, bool all_given)
 {
-    reader_t reader = {words, GS_CFG_WORDS};
+    gs_words_t reader = {words, GS_CFG_WORDS};
     uint64_t parameters = 0;
     memset(model, 0, sizeof *model);
-    model->layers = word(&reader, GS_CFG_LAYERS);
+    model->layers = gs_words_at(&reader, GS_CFG_LAYERS);
     read_input(&reader, model);
     if (model->layers < 1 || model->layers > GS_LAYERS_MAX) {
-        refuse(&reader, GS_CFG_LAYERS);
+        gs_words_refuse(&reader, GS_CFG_LAYERS);
         return reader.bad_word;
     }
     for (uint32_t l = 0; l < model->layers && reader.bad_word == GS_CFG_WORDS; ++l) {
@@ -329,8 +312,8 @@ uint32_t gs_model_read(gs_model_t *model, const uint8_t *words, bool all_given)
         }
     }
     for (uint32_t at = GS_CFG_LAYER0 + model->layers * GS_LAYER_WORDS; at < GS_CFG_INIT; ++at) {
-        if (word(&reader, at)) {
-            refuse(&reader, at);
+        if (gs_words_at(&reader, at)) {
+            gs_words_refuse(&reader, at);
         }
     }
     if (reader.bad_word != GS_CFG_WORDS) {

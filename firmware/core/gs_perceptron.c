@@ -1,17 +1,7 @@
 #include "gs_perceptron.h"
 
+#include "gs_inline.h"
 #include "gs_product.h"
-
-#if defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-#else
-#define INLINE static inline
-#define UNROLL
-#endif
 
 #if GS_LANES >= 4 && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
@@ -55,7 +45,7 @@ typedef struct {
 } input_t;
 
 /* Read `count` features of sample s, from feature `from` on. */
-INLINE void read_features(const input_t *input, uint32_t s, uint32_t from, uint32_t count, float *restrict out)
+GS_INLINE void read_features(const input_t *input, uint32_t s, uint32_t from, uint32_t count, float *restrict out)
 {
     if (input->x) {
         memcpy(out, input->x + (size_t)s * input->width + from, count * sizeof *out);
@@ -66,12 +56,12 @@ INLINE void read_features(const input_t *input, uint32_t s, uint32_t from, uint3
 }
 
 /* Turn four rows of part into four columns of panel. */
-INLINE void turn(const float *part, float *panel, uint32_t width)
+GS_INLINE void turn(const float *part, float *panel, uint32_t width)
 {
 #if GS_SHUFFLES
     typedef float quad_t __attribute__((vector_size(16)));
     quad_t rows[4];
-    UNROLL for (uint32_t s = 0; s < 4; ++s)
+    GS_UNROLL for (uint32_t s = 0; s < 4; ++s)
     {
         memcpy(&rows[s], part + s * STRIP, sizeof rows[s]);
     }
@@ -85,7 +75,7 @@ INLINE void turn(const float *part, float *panel, uint32_t width)
         __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
         __builtin_shufflevector(high01, high23, 2, 3, 6, 7),
     };
-    UNROLL for (uint32_t i = 0; i < 4; ++i)
+    GS_UNROLL for (uint32_t i = 0; i < 4; ++i)
     {
         memcpy(panel + i * width, &columns[i], sizeof columns[i]);
     }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "gs_inline.h"
+
 #define LANES ((uint32_t)GS_LANES)
 
 #if GS_LANES > 1
@@ -10,32 +12,20 @@ typedef float lanes_t __attribute__((vector_size(4 * GS_LANES)));
 typedef float lanes_t;
 #endif
 
-/* Loops over the registers of a block must vanish, or the registers become memory. */
-#if defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-#else
-#define INLINE static inline
-#define UNROLL
-#endif
-
-INLINE lanes_t load(const float *from)
+GS_INLINE lanes_t load(const float *from)
 {
     lanes_t lanes;
     memcpy(&lanes, from, sizeof lanes);
     return lanes;
 }
 
-INLINE void store(float *to, lanes_t lanes)
+GS_INLINE void store(float *to, lanes_t lanes)
 {
     memcpy(to, &lanes, sizeof lanes);
 }
 
 /* Compute `rows` rows of `vectors` * LANES outputs, held in registers over all terms. */
-INLINE void block(const gs_product_t *p, uint32_t r, const uint32_t rows, const uint32_t vectors)
+GS_INLINE void block(const gs_product_t *p, uint32_t r, const uint32_t rows, const uint32_t vectors)
 {
     lanes_t sum[8];
     float *c = p->c + r * p->c_r;
@@ -44,22 +34,22 @@ INLINE void block(const gs_product_t *p, uint32_t r, const uint32_t rows, const 
     const size_t a_k = p->a_k;
     const size_t a_r = p->a_r;
     const size_t c_r = p->c_r;
-    UNROLL for (uint32_t y = 0; y < rows; ++y)
+    GS_UNROLL for (uint32_t y = 0; y < rows; ++y)
     {
-        UNROLL for (uint32_t x = 0; x < vectors; ++x)
+        GS_UNROLL for (uint32_t x = 0; x < vectors; ++x)
         {
             sum[y * vectors + x] = load(c + y * c_r + x * LANES);
         }
     }
     for (uint32_t k = p->terms; k > 0; --k) {
         lanes_t right[2];
-        UNROLL for (uint32_t x = 0; x < vectors; ++x)
+        GS_UNROLL for (uint32_t x = 0; x < vectors; ++x)
         {
             right[x] = load(b + x * LANES);
         }
-        UNROLL for (uint32_t y = 0; y < rows; ++y)
+        GS_UNROLL for (uint32_t y = 0; y < rows; ++y)
         {
-            UNROLL for (uint32_t x = 0; x < vectors; ++x)
+            GS_UNROLL for (uint32_t x = 0; x < vectors; ++x)
             {
                 sum[y * vectors + x] = sum[y * vectors + x] + right[x] * a[y * a_r];
             }
@@ -67,9 +57,9 @@ INLINE void block(const gs_product_t *p, uint32_t r, const uint32_t rows, const 
         a += a_k;
         b += vectors * LANES;
     }
-    UNROLL for (uint32_t y = 0; y < rows; ++y)
+    GS_UNROLL for (uint32_t y = 0; y < rows; ++y)
     {
-        UNROLL for (uint32_t x = 0; x < vectors; ++x)
+        GS_UNROLL for (uint32_t x = 0; x < vectors; ++x)
         {
             store(c + y * c_r + x * LANES, sum[y * vectors + x]);
         }

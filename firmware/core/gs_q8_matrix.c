@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "gs_inline.h"
+
 /* Sums side by side in one register: with x86's sums of products of pairs where they are, else one by one. Changes speed,
    never results. A build may set it to 1. */
 #ifndef GS_Q8_LANES
@@ -21,18 +23,6 @@
 #define COLUMNS GS_Q8_MATRIX_COLUMNS
 #define PLACES_MAX 8 /* weights of a byte */
 #define STRIP 16     /* sums that become outputs at a time */
-
-/* Loops over the registers of a block must vanish, or the registers become memory. */
-#if defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-#else
-#define INLINE static inline
-#define UNROLL
-#endif
 
 /* What is left of the columns behind the last whole group, laid out as the weights are: [8 / bits][GROUP], rest zero. */
 typedef struct {
@@ -68,7 +58,7 @@ typedef int8_t gs_bytes_t __attribute__((vector_size(GROUP)));
 #endif
 #endif
 
-INLINE gs_shorts_t load(const int8_t *from, int32_t part)
+GS_INLINE gs_shorts_t load(const int8_t *from, int32_t part)
 {
 #if GS_Q8_LANES == 8
     gs_bytes_t bytes;
@@ -83,7 +73,7 @@ INLINE gs_shorts_t load(const int8_t *from, int32_t part)
 }
 
 /* Unpack element `place` of every byte: shift it to the top of 16 bits, then down with its sign. */
-INLINE gs_shorts_t unpack(gs_shorts_t bytes, int32_t place, int32_t bits)
+GS_INLINE gs_shorts_t unpack(gs_shorts_t bytes, int32_t place, int32_t bits)
 {
     if (bits == 8) {
         return bytes;
@@ -95,7 +85,7 @@ INLINE gs_shorts_t unpack(gs_shorts_t bytes, int32_t place, int32_t bits)
     return top >> (int16_t)(16 - bits);
 }
 
-INLINE gs_sums_t add_products(gs_sums_t sums, gs_shorts_t x, gs_shorts_t y)
+GS_INLINE gs_sums_t add_products(gs_sums_t sums, gs_shorts_t x, gs_shorts_t y)
 {
 #if GS_Q8_LANES == 8
     return sums + (gs_sums_t)__builtin_ia32_pmaddwd256(x, y);
@@ -105,33 +95,33 @@ INLINE gs_sums_t add_products(gs_sums_t sums, gs_shorts_t x, gs_shorts_t y)
 }
 
 /* Add the products of one place of every byte of a part. */
-INLINE void add_place(gs_sums_t *sums, const gs_shorts_t *packed, const int8_t *const *in, const shape_t of,
-                      int32_t part, int32_t place)
+GS_INLINE void add_place(gs_sums_t *sums, const gs_shorts_t *packed, const int8_t *const *in, const shape_t of,
+                         int32_t part, int32_t place)
 {
     gs_shorts_t x[COLUMNS];
-    UNROLL for (int32_t c = 0; c < of.columns; ++c)
+    GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
     {
         x[c] = load(in[c] + place * GROUP, part);
     }
-    UNROLL for (int32_t r = 0; r < of.rows; ++r)
+    GS_UNROLL for (int32_t r = 0; r < of.rows; ++r)
     {
         const gs_shorts_t w = unpack(packed[r], place, of.bits);
-        UNROLL for (int32_t c = 0; c < of.columns; ++c)
+        GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
         {
             sums[c * of.rows + r] = add_products(sums[c * of.rows + r], w, x[c]);
         }
     }
 }
 
-INLINE void add_part(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
-                     const shape_t of, int32_t part)
+GS_INLINE void add_part(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
+                        const shape_t of, int32_t part)
 {
     gs_shorts_t packed[ROWS];
-    UNROLL for (int32_t r = 0; r < of.rows; ++r)
+    GS_UNROLL for (int32_t r = 0; r < of.rows; ++r)
     {
         packed[r] = load(weights + r * row_bytes, part);
     }
-    UNROLL for (int32_t place = 0; place < PLACES_MAX; ++place)
+    GS_UNROLL for (int32_t place = 0; place < PLACES_MAX; ++place)
     {
         if (place < 8 / of.bits) {
             add_place(sums, packed, in, of, part, place);
@@ -139,8 +129,8 @@ INLINE void add_part(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, 
     }
 }
 
-INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
-                      const shape_t of, int32_t bytes)
+GS_INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
+                         const shape_t of, int32_t bytes)
 {
     (void)bytes; /* all of them, for the rest is zero */
     add_part(sums, weights, row_bytes, in, of, 0);
@@ -149,7 +139,7 @@ INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes,
     }
 }
 
-INLINE gs_quad_t fold(gs_sums_t sums)
+GS_INLINE gs_quad_t fold(gs_sums_t sums)
 {
 #if GS_Q8_LANES == 8
     return __builtin_shufflevector(sums, sums, 0, 1, 2, 3) + __builtin_shufflevector(sums, sums, 4, 5, 6, 7);
@@ -159,7 +149,7 @@ INLINE gs_quad_t fold(gs_sums_t sums)
 }
 
 /* Add the lanes of each of `rows` sums. */
-INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
+GS_INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
 {
     if (rows == 1) {
         const gs_quad_t quad = fold(sums[0]);
@@ -182,7 +172,7 @@ INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
 
 typedef int32_t gs_sums_t;
 
-INLINE int32_t unpack(int8_t byte, int32_t place, int32_t bits)
+GS_INLINE int32_t unpack(int8_t byte, int32_t place, int32_t bits)
 {
     if (bits == 8) {
         return byte;
@@ -194,29 +184,29 @@ INLINE int32_t unpack(int8_t byte, int32_t place, int32_t bits)
 }
 
 /* Add the products of one place of byte j. */
-INLINE void add_place(gs_sums_t *sums, const int8_t *packed, const int8_t *const *in, const shape_t of, int32_t j,
-                      int32_t place)
+GS_INLINE void add_place(gs_sums_t *sums, const int8_t *packed, const int8_t *const *in, const shape_t of, int32_t j,
+                         int32_t place)
 {
-    UNROLL for (int32_t r = 0; r < of.rows; ++r)
+    GS_UNROLL for (int32_t r = 0; r < of.rows; ++r)
     {
         const int32_t w = unpack(packed[r], place, of.bits);
-        UNROLL for (int32_t c = 0; c < of.columns; ++c)
+        GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
         {
             sums[c * of.rows + r] += w * in[c][place * GROUP + j];
         }
     }
 }
 
-INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
-                      const shape_t of, int32_t bytes)
+GS_INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
+                         const shape_t of, int32_t bytes)
 {
     for (int32_t j = 0; j < bytes; ++j) {
         int8_t packed[ROWS];
-        UNROLL for (int32_t r = 0; r < of.rows; ++r)
+        GS_UNROLL for (int32_t r = 0; r < of.rows; ++r)
         {
             packed[r] = weights[r * row_bytes + j];
         }
-        UNROLL for (int32_t place = 0; place < PLACES_MAX; ++place)
+        GS_UNROLL for (int32_t place = 0; place < PLACES_MAX; ++place)
         {
             if (place < 8 / of.bits) {
                 add_place(sums, packed, in, of, j, place);
@@ -225,9 +215,9 @@ INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes,
     }
 }
 
-INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
+GS_INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
 {
-    UNROLL for (int32_t r = 0; r < rows; ++r)
+    GS_UNROLL for (int32_t r = 0; r < rows; ++r)
     {
         out[r] = sums[r];
     }
@@ -236,34 +226,34 @@ INLINE void total(const gs_sums_t *sums, int32_t rows, int32_t *out)
 #endif
 
 /* Sums of some rows times the columns, to out[columns][STRIP] from `at` on. */
-INLINE void block(const int8_t *weights, int32_t terms, const gs_q8_column_t *column, const rest_t *rest,
-                  const shape_t of, int32_t (*out)[STRIP], int32_t at)
+GS_INLINE void block(const int8_t *weights, int32_t terms, const gs_q8_column_t *column, const rest_t *rest,
+                     const shape_t of, int32_t (*out)[STRIP], int32_t at)
 {
     const int32_t row_bytes = gs_q8_matrix_row_bytes(terms, of.bits);
     const int32_t step = GROUP * 8 / of.bits;
     gs_sums_t sums[ROWS * COLUMNS];
     memset(sums, 0, sizeof sums);
     const int8_t *in[COLUMNS];
-    UNROLL for (int32_t c = 0; c < of.columns; ++c)
+    GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
     {
         in[c] = column[c].in;
     }
     for (int32_t left = terms / step; left > 0; --left) {
         add_group(sums, weights, row_bytes, in, of, GROUP);
         weights += GROUP;
-        UNROLL for (int32_t c = 0; c < of.columns; ++c)
+        GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
         {
             in[c] += step;
         }
     }
     if (terms % step != 0) {
-        UNROLL for (int32_t c = 0; c < of.columns; ++c)
+        GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
         {
             in[c] = rest->in[c][0];
         }
         add_group(sums, weights, row_bytes, in, of, row_bytes - terms / step * GROUP);
     }
-    UNROLL for (int32_t c = 0; c < of.columns; ++c)
+    GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
     {
         total(sums + c * of.rows, of.rows, out[c] + at);
     }
@@ -283,7 +273,7 @@ static void lay_out_rest(const gs_q8_matrix_t *p, const gs_q8_column_t *column, 
     }
 }
 
-INLINE void multiply(const gs_q8_matrix_t *p, const gs_q8_column_t *column, int32_t columns, int32_t bits)
+GS_INLINE void multiply(const gs_q8_matrix_t *p, const gs_q8_column_t *column, int32_t columns, int32_t bits)
 {
     const int32_t row_bytes = gs_q8_matrix_row_bytes(p->terms, bits);
     rest_t rest;
@@ -309,7 +299,7 @@ INLINE void multiply(const gs_q8_matrix_t *p, const gs_q8_column_t *column, int3
     }
 }
 
-INLINE void multiply_some(const gs_q8_matrix_t *p, const gs_q8_column_t *columns, int32_t count, int32_t bits)
+GS_INLINE void multiply_some(const gs_q8_matrix_t *p, const gs_q8_column_t *columns, int32_t count, int32_t bits)
 {
     if (count == COLUMNS) {
         multiply(p, columns, COLUMNS, bits);
