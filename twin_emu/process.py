@@ -63,7 +63,8 @@ class EmuPlace(ProcessPlace):
         command += ["-chardev", f"socket,id=control,fd={control}", "-mon", "chardev=control,mode=control"]
         command += ["-kernel", str(self._firmware.elf)]
         for path, address in self._contents(node, Path(f"/proc/self/fd/{secret}")):
-            command += ["-device", f"loader,file={path},addr={address:#x},force-raw=on"]
+            file = str(path).replace(",", ",,")  # as QEMU wants commas within an option
+            command += ["-device", f"loader,file={file},addr={address:#x},force-raw=on"]
         return Program(command, files=[secret, control], ends_with_line=False, on_start=self._die_with_us)
 
     def start(self, committed: int) -> int:

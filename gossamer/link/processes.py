@@ -32,6 +32,7 @@ from gossamer.spec.wire import CobsStream, cobs_encode
 
 STOP_TIMEOUT_S: Final = 5.0
 _READ_BYTES: Final = 1 << 16
+_NOISE_BYTES_MAX: Final = 1 << 20  # of what one process says besides frames, in its log
 _LOG_LINES: Final = 5  # of a dead node's words, in the error
 _FILES_OF_OURS: Final = 64
 
@@ -82,6 +83,7 @@ class NodeProcess:
         self.stream = CobsStream(mtu, on_garbage=self._note)
         self.unsent = bytearray(program.greeting)
         self._ends_with_line = program.ends_with_line
+        self._noise_bytes = 0
 
     @property
     def pid(self) -> int:
@@ -147,8 +149,13 @@ class NodeProcess:
             self._process.wait()
 
     def _note(self, garbage: bytes) -> None:
-        """Keep what came and is no frame: a boot log, or words of the node."""
+        """Keep what came and is no frame: a boot log, or words of the node. A flood is cut off."""
+        if self._noise_bytes > _NOISE_BYTES_MAX:
+            return
+        self._noise_bytes += len(garbage)
         text = garbage.strip(b"\xff\r\n").decode("utf-8", "replace")
+        if self._noise_bytes > _NOISE_BYTES_MAX:
+            text += "\n(more such is not kept)"
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(f"{text}\n")
 

@@ -19,6 +19,7 @@ import pytest
 from gossamer.cli import main
 from gossamer.errors import CoreError, RunError
 from gossamer.job import Job
+from gossamer.link import Patience, processes
 from gossamer.place import Row
 from gossamer.toolchain import Image
 from tests.conformance.test_equal import combination, first_difference, prepare, run
@@ -77,7 +78,7 @@ def test_equal_to_the_simulation(policy: str, bits: int, tmp_path: Path) -> None
     assert used and 500 < int(used[1]) < 6000
 
 
-def test_a_convolutional_model_is_equal_too(tmp_path: Path) -> None:
+def test_a_convolutional_model_is_equal_too_in_a_folder_of_any_name(tmp_path: Path) -> None:
     layers = [
         {"kind": "conv", "filters": 4, "kernel": 3, "padding": "same", "activation": "relu"},
         {"kind": "max_pool", "size": 2},
@@ -86,8 +87,10 @@ def test_a_convolutional_model_is_equal_too(tmp_path: Path) -> None:
     ]
     model = {"input": [8, 8, 1], "layers": layers}
     job = small_job(tmp_path, nodes=2, rounds=2, model=model, train={"optimizer": "adam", "lr": 0.01})
+    folder = tmp_path / "a, b=c 'd'"
+    folder.mkdir()
     expected = run(job, "numpy", tmp_path)
-    with started(job, tmp_path) as place:
+    with started(job, folder) as place:
         assert first_difference(expected, all_rounds(place, 0, 2)) is None
 
 
@@ -167,6 +170,27 @@ def test_what_a_node_says_besides_frames_is_in_its_log(tmp_path: Path) -> None:
         assert process.stream.feed(b"rst:0x1 (POWERON)\r\n\0") == []
         place.round(0)
     assert (tmp_path / "nodes/node-00001.log").read_text().startswith("rst:0x1 (POWERON)\nstack: ")
+
+
+def test_a_flood_fills_no_disk(tmp_path: Path) -> None:
+    with started(small_job(tmp_path), tmp_path) as place:
+        process = place.processes[1]
+        for _ in range(40):
+            process.stream.feed(b"\x05what is this" * 5000 + b"\0")
+        place.round(0)
+    log = tmp_path / "nodes/node-00001.log"
+    assert log.stat().st_size < 1_200_000
+    assert log.read_text("utf-8").splitlines()[-1] == "(more such is not kept)"
+
+
+def test_a_silent_node_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "STOP_TIMEOUT_S", 0.3)
+    with pytest.raises(RunError, match="no DONE within 1 s; 1 of 4 nodes are silent") as caught:
+        with EmuPlace(small_job(tmp_path), tmp_path, Patience(timeout_s=1.0)) as place:
+            place.start(0)
+            os.kill(pids(place)[3], signal.SIGSTOP)
+            place.round(0)
+    assert caught.value.where == "node 3, round 0"
 
 
 def with_zeros(image: Image, symbol: str, folder: Path) -> Image:
