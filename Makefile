@@ -1,6 +1,6 @@
 # Every command sets itself up: .venv is made and filled when it is missing or pyproject.toml changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-tf lint types generated format bench clean setup setup-dev
+.PHONY: help demo demo-emu test test-all test-tf lint types generated format bench clean setup setup-dev
 .NOTPARALLEL:
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -12,12 +12,23 @@ help: ## Print what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
 		printf 'make %-10s %s\n' "$$name" "$$what"; done
 
-demo: setup ## Run one experiment as a simulation and as firmware processes, compare them bit by bit, export a model
-	@rm -rf runs/demo-sim runs/demo-host
-	gossamer run examples/digits_gist.toml --on sim --engine numpy --out runs/demo-sim </dev/null
-	gossamer run examples/digits_gist.toml --on host --out runs/demo-host </dev/null
+DIGITS = examples/digits_gist.toml
+FEWER = --set experiment.nodes=8 --set experiment.rounds=10
+
+demo: setup ## Run one experiment as a simulation, as processes and emulated; compare bit by bit; export a model
+	@rm -rf runs/demo-*
+	gossamer run $(DIGITS) --on sim --engine numpy --out runs/demo-sim </dev/null
+	gossamer run $(DIGITS) --on host --out runs/demo-host </dev/null
 	gossamer compare runs/demo-sim runs/demo-host --report runs/demo.html </dev/null
 	gossamer quantize-run runs/demo-sim --name digits --out runs/demo-model </dev/null
+	@if gossamer toolchain install </dev/null; then $(MAKE) --no-print-directory demo-emu; \
+		else echo "demo: done, but for the emulated nodes (see above)"; fi
+
+demo-emu:
+	gossamer run $(DIGITS) $(FEWER) --on emu --out runs/demo-emu </dev/null
+	gossamer run $(DIGITS) $(FEWER) --on host --out runs/demo-emu-host </dev/null
+	gossamer run $(DIGITS) $(FEWER) --on sim --engine numpy --out runs/demo-emu-sim </dev/null
+	gossamer compare runs/demo-emu-sim runs/demo-emu-host runs/demo-emu </dev/null
 
 test: setup-dev ## Run the tests
 	python -m pytest $(PYTEST_OPTIONS) </dev/null
