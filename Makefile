@@ -24,7 +24,8 @@ demo: setup ## Run one experiment as a simulation, as processes and emulated; co
 	@if gossamer toolchain install </dev/null; then $(MAKE) --no-print-directory demo-emu; \
 		else echo "demo: done, but for the emulated nodes (see above)"; fi
 
-demo-emu:
+demo-emu: # of demo, where there is an emulator
+	@rm -rf runs/demo-emu*
 	gossamer run $(DIGITS) $(FEWER) --on emu --out runs/demo-emu </dev/null
 	gossamer run $(DIGITS) $(FEWER) --on host --out runs/demo-emu-host </dev/null
 	gossamer run $(DIGITS) $(FEWER) --on sim --engine numpy --out runs/demo-emu-sim </dev/null
