@@ -219,7 +219,7 @@ def tensors(draw: st.DrawFn, name: str, constant: bool) -> ir.Tensor:
         scales = draw(st.lists(st.floats(2**-140, 2**100, width=32), min_size=count, max_size=count))
         zero_points = draw(st.lists(st.integers(-128, 127), min_size=count, max_size=count))
         quantization = ir.Quantization(np.array(scales, np.float32), np.array(zero_points, np.int32), axis)
-    dynamic = 1 in shape and not constant and draw(st.booleans())
+    dynamic = shape[:1] == (1,) and not constant and draw(st.booleans())
     return ir.Tensor(name, shape, dtype, quantization, data if constant else None, dynamic=dynamic)
 
 
