@@ -39,6 +39,8 @@ def read_samples(path: Path) -> Samples:
         raise ModelError("has no x or no y", str(path), mend) from error
     if y.ndim != 1 or len(x) != len(y) or not len(y) or not np.issubdtype(y.dtype, np.integer):
         raise ModelError(f"x of shape {x.shape} and y of shape {y.shape} are no labelled inputs", str(path), mend)
+    if not np.issubdtype(x.dtype, np.number) or not np.isfinite(x).all():
+        raise ModelError("x has elements that are no finite numbers", str(path), "leave these samples out")
     return Samples(x, y)
 
 
@@ -48,9 +50,9 @@ def compare_bits(model: Path, settings: Settings, data: Path | None) -> list[str
     Without data, tells how often both give the same class to random inputs.
     """
     bits = settings.weight_bits
-    whole = compile_file(model, replace(settings, weight_bits=8, name=f"{settings.name}_8", ram_limit_bytes=None,
+    whole = compile_file(model, replace(settings, weight_bits=8, name="whole", ram_limit_bytes=None,
                                         flash_limit_bytes=None, psram=False))  # fmt: skip
-    packed = compile_file(model, replace(settings, psram=False, ram_limit_bytes=None))
+    packed = compile_file(model, replace(settings, name="packed", psram=False, ram_limit_bytes=None))
     runs = host.build([whole, packed])
     sizes = f"{whole.flash_bytes:,} -> {packed.flash_bytes:,} bytes of constants"
     if data is None:

@@ -122,7 +122,11 @@ def _header(program: Program) -> Iterator[str]:
             yield f"/* {_comment(tensor.name)}: {tensor.dtype.value} {shape_text(tensor.shape)} */"
             macro = f"{name.upper()}_{label.upper()}"
             yield f"#define {macro}_COUNT {tensor.size}u"
-            if tensor.quantization is not None and tensor.dtype is not DType.FLOAT32:
+            if (
+                tensor.quantization is not None
+                and tensor.quantization.is_per_tensor
+                and tensor.dtype is not DType.FLOAT32
+            ):
                 yield f"#define {macro}_SCALE {_float(float(tensor.scale))}"
                 yield f"#define {macro}_ZERO_POINT ({tensor.zero_point})"
     yield ""

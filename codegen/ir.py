@@ -337,15 +337,23 @@ class OperatorError(Exception):
         super().__init__(reason, mend)
 
 
+_REASON_MOST = 300
+
+
 class ModelError(GossamerError):
     """Report a model that cannot be read or exported."""
 
     @classmethod
     def of(cls, refused: OperatorError, file: str) -> ModelError:
-        """Name the file, the operator's index, kind and output."""
-        operator = refused.operator
-        name = f" {operator.outputs[0].name}" if operator.outputs else ""
-        return cls(refused.reason, f"{file}: operator {operator.index} ({operator.kind}){name}", refused.mend)
+        """Name the file, the operator's index, kind and output; what a damaged file makes long is cut.
+
+        Converters name a tensor after everything that was fused into it: the first of it serves.
+        """
+        operator, reason = refused.operator, refused.reason
+        if len(reason) > _REASON_MOST:
+            reason = f"{reason[:_REASON_MOST]}..."
+        name = f" {operator.outputs[0].name.split(';')[0]}" if operator.outputs else ""
+        return cls(reason, f"{file}: operator {operator.index} ({operator.kind}){name}", refused.mend)
 
 
 def shape_text(shape: Sequence[int]) -> str:

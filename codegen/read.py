@@ -29,7 +29,8 @@ def read_model(path: Path) -> Graph:
     """Read a .tflite file. Raises ModelError, which names the file, what is wrong and the mend."""
     try:
         if not path.is_file():
-            raise ModelError("no such file", str(path), "give a .tflite file")
+            what = "this is no file" if path.exists() else "no such file"
+            raise ModelError(what, str(path), "give a .tflite file")
         if path.stat().st_size > _FILE_BYTES_MOST:
             raise ModelError(
                 f"more than {_FILE_BYTES_MOST >> 20} MiB", str(path), "no microcontroller holds this model"

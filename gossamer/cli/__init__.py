@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Set
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -159,6 +160,7 @@ def report(
 
 @app.command()
 def codegen(
+    context: typer.Context,
     source: Annotated[
         Path | None,
         typer.Argument(
@@ -209,7 +211,13 @@ def codegen(
         raise typer.BadParameter("name a .tflite model or an experiment's .toml")
     if weights not in (8, 4, 2, 1):
         raise typer.BadParameter("--weights is 8, 4, 2 or 1")
-    if source.suffix == ".toml":
+    is_experiment = source.suffix == ".toml"
+    _refuse_given(
+        context,
+        context.params.keys() - {"source", "out", "set_"} if is_experiment else {"set_"},
+        "a .tflite model" if is_experiment else "an experiment's .toml",
+    )
+    if is_experiment:
         _codegen.export_experiment(source, set_ or [], out)
         return
     request = _codegen.ModelRequest(
@@ -217,6 +225,14 @@ def codegen(
     )
     if not _codegen.export_model(request):
         raise typer.Exit(PARTED_EXIT)
+
+
+def _refuse_given(context: typer.Context, names: Set[str], what: str) -> None:
+    """Refuse options that would be ignored. Raises BadParameter."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"{parameter.opts[0]} is for {what}")
 
 
 @app.command("quantize-run")

@@ -37,6 +37,7 @@ class ModelRequest:
 
 def export_model(request: ModelRequest) -> bool:
     """Export a .tflite file and print what it takes; return False when a check found a difference."""
+    from codegen.accuracy import read_samples
     from codegen.export import export
     from codegen.program import Settings
 
@@ -51,6 +52,10 @@ def export_model(request: ModelRequest) -> bool:
         raise GossamerError(
             "says how to split, not how much stays inside", "--psram", "add --ram-limit, the internal RAM to use"
         )
+    if request.data is not None:
+        if request.weight_bits == 8:
+            raise GossamerError("tells what fewer bits cost", "--data", "add --weights 4, 2 or 1")
+        read_samples(request.data)  # say what is wrong with it before anything is written
     program = export(request.model, request.out, settings, with_core=request.with_core)
     print_account(request.out, program)
     if request.plan is not None:

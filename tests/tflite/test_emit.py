@@ -11,9 +11,10 @@ import pytest
 
 from codegen import check as checking
 from codegen import host
+from codegen.accuracy import read_samples
 from codegen.emit import emit
 from codegen.export import check_name, export, write_all
-from codegen.ir import Activation, ConvOptions, FusedOptions, Graph, ModelError, Operator, Padding, Tensor
+from codegen.ir import Activation, Array, ConvOptions, FusedOptions, Graph, ModelError, Operator, Padding, Tensor
 from codegen.kernels import kernel_sources
 from codegen.program import Settings, compile_graph
 from codegen.storage import Region
@@ -246,17 +247,54 @@ def test_the_command_line(model: Path, tmp_path: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "net.c" in said and "equal to tflite-micro: 7 inputs, 2,268 elements of 1 tensor" in said
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"net.c", "net.h"}
+    written = (tmp_path / "out" / "net.c").read_text()
     for wrong, message in (
         (["--ram-limit", "2x"], "'2x' is no number of bytes; write it as 65536, 64k or 2M"),
         (["--weights", "3"], "--weights is 8, 4, 2 or 1"),
         (["--psram"], "--psram: says how to split, not how much stays inside; add --ram-limit"),
         (["--name", "a-b"], "cannot name functions in C"),
+        (["--set", "train.lr=1"], "--set is for an experiment's .toml"),
+        (["--data", str(model)], "--data: tells what fewer bits cost; add --weights 4, 2 or 1"),
+        (["--data", str(tmp_path / "no.npz"), "--weights", "4"], "no.npz: cannot be read"),
     ):
         assert main([*words, *wrong]) == 2
         assert message in capsys.readouterr().err
+    assert (tmp_path / "out" / "net.c").read_text() == written, "a refused command writes nothing"
+    assert main(["codegen", "examples/digits_gist.toml", "--weights", "4", "-o", str(tmp_path / "none")]) == 2
+    assert "--weights is for a .tflite model" in capsys.readouterr().err
     (tmp_path / "cut.tflite").write_bytes(model.read_bytes()[:200])
     assert main(["codegen", str(tmp_path / "cut.tflite"), "-o", str(tmp_path / "none")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1 and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.zeros((2, 3)), np.zeros(3, int), "x of shape (2, 3) and y of shape (3,) are no labelled inputs"),
+        (np.zeros((2, 3)), np.zeros(2), "are no labelled inputs; save it as numpy.savez(FILE, x=inputs, y=labels)"),
+        (np.full((2, 3), np.nan), np.zeros(2, int), "x has elements that are no finite numbers"),
+        (np.array(["a", "b"]), np.zeros(2, int), "x has elements that are no finite numbers"),
+    ],
+)
+def test_data_that_tell_nothing_are_refused(x: Array, y: Array, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, x=x, y=y)
+    with pytest.raises(ModelError) as caught:
+        read_samples(path)
+    assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
+
+
+def test_what_fewer_bits_cost_is_told_under_any_name(model: Path, tmp_path: Path) -> None:
+    assert main(["codegen", str(model), "-o", str(tmp_path / "out"), "--name", "a" * 41, "--weights", "4"]) == 0
+
+
+def test_a_constant_may_be_an_output() -> None:
+    """Such as the weights, with a scale for each channel; one scale is no more than that."""
+    x, y = int8("x", (1, 4), 0.05), int8("y", (1, 4), 0.05)
+    weights = int8("w", (2, 2), [0.1, 0.2], data=[[1, 2], [3, 4]])
+    graph = of_operators([Operator("RELU", [x], [y])], [y, weights])
+    header = emit(compile_graph(graph))["model.h"]
+    assert "MODEL_OUT0_SCALE" in header and "MODEL_OUT1_SCALE" not in header
 
 
 def test_the_judge_of_an_open_batch_gets_the_shapes_that_were_inferred(tmp_path: Path) -> None:
