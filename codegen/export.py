@@ -11,7 +11,7 @@ from pathlib import Path
 
 from codegen.emit import emit
 from codegen.ir import ModelError
-from codegen.kernels import files_of, header_of
+from codegen.kernels import CORE, files_of, header_of
 from codegen.program import Program, Settings, compile_graph
 from codegen.read import read_model
 
@@ -34,7 +34,7 @@ def export(model: Path, folder: Path, settings: Settings, *, with_core: bool = F
     program = compile_file(model, settings)
     files = {name: text.encode() for name, text in emit(program).items()}
     if with_core:
-        headers = frozenset({header_of(call.kernel) for call in program.calls})
+        headers = frozenset({CORE / "gs_q8.h", *(header_of(call.kernel) for call in program.calls)})
         files |= {path.name: path.read_bytes() for path in files_of(headers)}
     write_all(folder, files)
     return program

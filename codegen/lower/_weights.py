@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.fixedpoint import quantize_multiplier
+from codegen.fixedpoint import split_multiplier
 from codegen.ir import Activation, DType, Operator, OperatorError, Tensor, shape_text
 from codegen.lower._calls import Field, Table
-from codegen.lower._quantized import DAMAGED, clamp
+from codegen.lower._quantized import DAMAGED, EXTREME, clamp
 from codegen.packing import pack_rows, readable
 
 TERMS_MAX: Final = (1 << 17) - 1  # products of two int8 whose sum fits int32
@@ -132,8 +132,10 @@ def channel_fields(
 ) -> dict[str, Field]:
     """Return the members of gs_q8_channels_t; `sums` are those of each channel's weights, phase after phase."""
     least, greatest = clamp(weights.operator, activation, output)
-    pairs = [quantize_multiplier(float(real)) for real in factor]
+    pairs = [split_multiplier(float(real)) for real in factor]
     shifts = [shift for _, shift in pairs]
+    if max(shifts) > 30:  # tflite-micro shifts by more bits than there are: anything may come of it
+        raise OperatorError(weights.operator, f"sums would be multiplied by {float(factor.max()):g}", EXTREME)
     phases = len(sums) // weights.channels
     bias = np.tile(weights.bias, phases) - source.zero_point * sums
     return {

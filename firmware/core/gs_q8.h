@@ -20,7 +20,7 @@ static inline int32_t gs_q8_high_mul(int32_t x, int32_t multiplier)
     return (int32_t)(((int64_t)x * multiplier + ((int64_t)1 << 30)) >> 31);
 }
 
-/* x / 2^exponent, 0 <= exponent <= 31, halves away from zero. */
+/* x / 2^exponent, 0 <= exponent <= 62, halves away from zero. */
 static inline int32_t gs_q8_round_shift(int32_t x, int32_t exponent)
 {
     if (exponent == 0) {

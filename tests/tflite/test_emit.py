@@ -14,7 +14,18 @@ from codegen import host
 from codegen.accuracy import read_samples
 from codegen.emit import emit
 from codegen.export import check_name, export, write_all
-from codegen.ir import Activation, Array, ConvOptions, FusedOptions, Graph, ModelError, Operator, Padding, Tensor
+from codegen.ir import (
+    Activation,
+    Array,
+    ConvOptions,
+    FusedOptions,
+    Graph,
+    ModelError,
+    Operator,
+    Padding,
+    ReshapeOptions,
+    Tensor,
+)
 from codegen.kernels import kernel_sources
 from codegen.program import Settings, compile_graph
 from codegen.storage import Region
@@ -327,3 +338,24 @@ def test_a_node_and_a_model_fit_one_program(model: Path, tmp_path: Path) -> None
     (alone,) = host.build([checking.compile_file(model, Settings(name="alone"))])
     zeros = alone.invoke([np.zeros((1, 9, 9, 3), np.int8)])[0]
     assert done.returncode not in (0, 99) and int(done.stderr.split()[0]) == zeros.flat[0]  # no image was given
+
+
+def test_scales_that_no_shift_can_express_are_refused() -> None:
+    """tflite-micro shifts a word by 32 bits or more there, and C leaves open what comes of it."""
+    graph = residual()
+    output = graph.operators[0].output
+    assert output.quantization is not None
+    output.quantization.scales[:] = 1e-12
+    for operator in graph.operators[:1]:
+        operator.input(1).quantization.scales[:] = 1e3  # type: ignore[union-attr]
+    with pytest.raises(ModelError, match=r"\(CONV_2D\) first: sums would be multiplied by .*; calibrate with"):
+        compile_graph(graph)
+
+
+def test_the_core_is_whole_where_no_kernel_asks_for_its_version(tmp_path: Path) -> None:
+    x, y = int8("x", (1, 4), 0.1), int8("y", (2, 2), 0.1)
+    shape = int32("shape", [2, 2])
+    path = tmp_path / "shape.tflite"
+    path.write_bytes(write(of_operators([Operator("RESHAPE", [x, shape], [y], ReshapeOptions())], [y])))
+    export(path, tmp_path / "out", Settings(), with_core=True)
+    subprocess.run(["cc", "-c", tmp_path / "out" / "model.c", "-o", tmp_path / "o.o"], check=True)
