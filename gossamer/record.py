@@ -101,9 +101,15 @@ class Recorder:
     def resume(cls, folder: Path, experiment: Experiment, place: str, engine: str) -> Self:
         """Continue a record; a round that is not whole is cut off.
 
-        Raises: RunError if the folder holds no run, or one of another experiment or place.
+        Raises: RunError if the folder holds no run, or one of another experiment, place, spec or wire version.
         """
         info, recorded = _read_info(folder), load_experiment(folder / _EXPERIMENT)
+        for kind, current in (("spec", SPEC_VERSION), ("wire", WIRE_VERSION)):
+            if (old := info["versions"].get(kind)) != current:
+                what = f"was recorded with {kind} version {old}, this is {current}"
+                raise RunError(
+                    what, str(folder), "start anew with another --out, or resume with the gossamer it began with"
+                )
         resolved = experiment.resolved()
         if keys := different_keys(recorded, resolved):
             what = f"was recorded with another experiment ({', '.join(sorted(keys))} differ)"

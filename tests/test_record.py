@@ -223,3 +223,16 @@ def test_the_weights_of_a_run_are_kept_and_checked(tmp_path: Path) -> None:
         read_run(folder).weights()
     (folder / "weights.npy").unlink()
     assert read_run(folder).weights() is None
+
+
+@pytest.mark.parametrize("kind", ["spec", "wire"])
+def test_a_run_of_another_version_is_not_continued(tmp_path: Path, experiment: Experiment, kind: str) -> None:
+    record_rounds(tmp_path / "a", experiment, 2)
+    path = tmp_path / "a" / "run.json"
+    info = json.loads(path.read_text())
+    info["versions"][kind] = 0
+    path.write_text(json.dumps(info))
+    before = {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir() if file.is_file()}
+    with pytest.raises(RunError, match=rf"was recorded with {kind} version 0, this is \d; start anew"):
+        Recorder.resume(tmp_path / "a", experiment, "sim", "numpy")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir() if file.is_file()} == before
