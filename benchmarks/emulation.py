@@ -26,8 +26,8 @@ IDLE_S = 5.0
 def processor_s(place: EmuPlace) -> float:
     """Add up the processor time that the emulators took so far."""
     ticks = 0
-    for process in place.processes:
-        fields = Path(f"/proc/{process.pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()
+    for line in place.lines:
+        fields = Path(f"/proc/{line.body.pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 

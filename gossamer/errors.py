@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gossamer.spec.constants import CORE_ERRORS
@@ -46,6 +46,14 @@ class ExperimentError(GossamerError):
 
 class RunError(GossamerError):
     """Report a run that cannot start, continue or be read."""
+
+
+class NodeLostError(RunError):
+    """Report nodes that take no further part in a run; the others could go on."""
+
+    def __init__(self, nodes: Sequence[int], what: str, where: str | None = None, mend: str | None = None) -> None:
+        self.nodes = tuple(nodes)
+        super().__init__(what, where or f"node {', '.join(map(str, self.nodes))}", mend)
 
 
 class CoreError(GossamerError):

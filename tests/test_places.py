@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import twin_sim
 from gossamer import native
 from gossamer.errors import GossamerError, RunError
-from gossamer.link import processes
+from gossamer.link import line_place
 from tests.conformance.test_equal import combination, first_difference, prepare, run
 from tests.link_fakes import small_job
 from twin_sim.host import HostPlace
@@ -26,7 +26,7 @@ if not native.available():
 
 
 def pids(place: HostPlace) -> list[int]:
-    return [process.pid for process in place.processes]
+    return [line.body.pid for line in place.lines]
 
 
 def runs(pid: int) -> bool:
@@ -56,7 +56,7 @@ def test_no_process_stays_after_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def test_a_process_that_hangs_is_ended_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(line_place, "STOP_TIMEOUT_S", 0.3)
     with HostPlace(small_job(tmp_path), tmp_path) as place:
         place.start(0)
         started = pids(place)

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from gossamer.job import Job
 from gossamer.link import Patience
-from gossamer.link.processes import ProcessPlace, Program
+from gossamer.link.line_place import LinePlace
+from gossamer.link.lines import Line, NodeLog
+from gossamer.link.processes import Program, start_process
 from gossamer.toolchain import MACHINE, find_emulator
 from twin_emu.firmware import identity, node_image
 from twin_emu.monitor import Monitor
@@ -25,7 +27,7 @@ PATIENCE: Final = Patience(timeout_s=600.0)
 _PR_SET_PDEATHSIG: Final = 1
 
 
-class EmuPlace(ProcessPlace):
+class EmuPlace(LinePlace):
     """Run every node on an emulated processor of its own (`gossamer.place.Place`)."""
 
     def __init__(self, job: Job, run_dir: Path, patience: Patience | None = None) -> None:
@@ -48,13 +50,17 @@ class EmuPlace(ProcessPlace):
             "firmware_bytes": image.text_bytes + image.constant_bytes + image.data_bytes,
             "static_bytes": image.data_bytes + image.bss_bytes,
             "stack_bytes": image.stack_bytes,
-            "node_mib": round(sum(_resident_mib(process.pid) for process in self.processes) / self._nodes, 1),
+            "node_mib": round(sum(_resident_mib(line.body.pid) for line in self.lines) / self._nodes, 1),
         }
 
-    def program(self, node: int, line: int, key: bytes) -> Program:
+    def open_line(self, node: int, log: NodeLog) -> Line:
+        """Start a node."""
+        return start_process(node, lambda line: self._program(node, line), log, int(self._job.config["mtu"]))
+
+    def _program(self, node: int, line: int) -> Program:
         """Say how to start a node. Its identity, with the run key, is in a file that has no name."""
         secret = os.memfd_create(f"identity-{node}")
-        os.write(secret, identity(node, self._image, key))
+        os.write(secret, identity(node, self._image, self._key))
         ours, theirs = socket.socketpair()
         self._monitors[node] = Monitor(ours, f"node {node}")
         control = theirs.detach()

@@ -49,10 +49,10 @@ def sizes(job: Job, *, measure: bool) -> Sizes:
     with tempfile.TemporaryDirectory(prefix="gossamer-") as folder:
         with EmuPlace(job, Path(folder)) as place:
             place.start(0)
-            arena, processes = place.arena_bytes, place.processes
+            arena, lines = place.arena_bytes, place.lines
             if measure:
                 place.round(0)
-        words = [line for process in processes for line in process.words()]
+        words = [text for line in lines for text in line.log.words()]
     mtu = int(job.config["mtu"])
     line = (mtu + 7) // 8 * 8 + (cobs_bytes_max(mtu) + 1 + 7) // 8 * 8
     stack_used = max(_stacks(words), default=None) if measure else None

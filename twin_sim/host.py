@@ -6,7 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gossamer.link.processes import ProcessPlace, Program
+from gossamer.link.line_place import LinePlace
+from gossamer.link.lines import Line, NodeLog
+from gossamer.link.processes import Program, start_process
 from gossamer.native import FIRMWARE, core_sources, executable
 from gossamer.place import Row
 
@@ -17,7 +19,7 @@ def node_program() -> Path:
     return executable("gossamer-node", [*core_sources(), FIRMWARE / "port" / "host" / "main.c"])
 
 
-class HostPlace(ProcessPlace):
+class HostPlace(LinePlace):
     """Run every node as a process of its own; checkpoints are files (`gossamer.place.Place`)."""
 
     @property
@@ -25,9 +27,13 @@ class HostPlace(ProcessPlace):
         """Describe the nodes."""
         return {"engine": "host", "arena_bytes": self.arena_bytes, "program": node_program().name}
 
-    def program(self, node: int, line: int, key: bytes) -> Program:
-        """Say how to start a node; the run key comes over the line, so that no other process can see it."""
-        return Program([node_program(), str(node), self._image, str(line), self._state], greeting=key)
+    def open_line(self, node: int, log: NodeLog) -> Line:
+        """Start a node; the run key comes over the line, so that no other process can see it."""
+
+        def program(line: int) -> Program:
+            return Program([node_program(), str(node), self._image, str(line), self._state], greeting=self._key)
+
+        return start_process(node, program, log, int(self._job.config["mtu"]))
 
     def round(self, r: int) -> list[Row]:
         """Run one round; the nodes keep it themselves."""

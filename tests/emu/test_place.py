@@ -19,7 +19,7 @@ import pytest
 from gossamer.cli import main
 from gossamer.errors import CoreError, RunError
 from gossamer.job import Job
-from gossamer.link import Patience, processes
+from gossamer.link import Patience, line_place
 from gossamer.place import Row
 from gossamer.toolchain import Image
 from tests.conformance.test_equal import combination, first_difference, prepare, run
@@ -37,7 +37,7 @@ def short(policy: str, bits: int, **sections: object) -> dict[str, object]:
 
 
 def pids(place: EmuPlace) -> list[int]:
-    return [process.pid for process in place.processes]
+    return [line.body.pid for line in place.lines]
 
 
 def runs(pid: int) -> bool:
@@ -153,10 +153,10 @@ def test_garbage_on_the_line_is_counted_and_changes_nothing(tmp_path: Path) -> N
     job = small_job(tmp_path)
     expected = run(job, "numpy", tmp_path)
     with started(job, tmp_path) as place:
-        process = place.processes[1]
+        line = place.lines[1]
         rows = []
         for number in range(3):
-            process.unsent += b"ets Jul 29 2019\r\nrst:0x1 (POWERON)\xc1\xc1\0\x05ab\0" + b"\x01" * 5000
+            line.unsent += b"ets Jul 29 2019\r\nrst:0x1 (POWERON)\xc1\xc1\0\x05ab\0" + b"\x01" * 5000
             rows.append(place.round(number))
     assert [row[1]["dropped_garbage"] for row in rows] == [3, 3, 3]
     for row in rows:
@@ -166,17 +166,17 @@ def test_garbage_on_the_line_is_counted_and_changes_nothing(tmp_path: Path) -> N
 
 def test_what_a_node_says_besides_frames_is_in_its_log(tmp_path: Path) -> None:
     with started(small_job(tmp_path), tmp_path) as place:
-        process = place.processes[1]
-        assert process.stream.feed(b"rst:0x1 (POWERON)\r\n\0") == []
+        line = place.lines[1]
+        assert line.stream.feed(b"rst:0x1 (POWERON)\r\n\0") == []
         place.round(0)
     assert (tmp_path / "nodes/node-00001.log").read_text().startswith("rst:0x1 (POWERON)\nstack: ")
 
 
 def test_a_flood_fills_no_disk(tmp_path: Path) -> None:
     with started(small_job(tmp_path), tmp_path) as place:
-        process = place.processes[1]
+        line = place.lines[1]
         for _ in range(40):
-            process.stream.feed(b"\x05what is this" * 5000 + b"\0")
+            line.stream.feed(b"\x05what is this" * 5000 + b"\0")
         place.round(0)
     log = tmp_path / "nodes/node-00001.log"
     assert log.stat().st_size < 1_200_000
@@ -184,7 +184,7 @@ def test_a_flood_fills_no_disk(tmp_path: Path) -> None:
 
 
 def test_a_silent_node_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(line_place, "STOP_TIMEOUT_S", 0.3)
     with pytest.raises(RunError, match="no DONE within 1 s; 1 of 4 nodes are silent") as caught:
         with EmuPlace(small_job(tmp_path), tmp_path, Patience(timeout_s=1.0)) as place:
             place.start(0)
@@ -244,7 +244,7 @@ def test_nodes_end_with_us_however_that_is(tmp_path: Path) -> None:
         "folder = pathlib.Path(sys.argv[1])\n"
         "with EmuPlace(small_job(folder), folder) as place:\n"
         "    place.start(0)\n"
-        "    print(*(process.pid for process in place.processes), flush=True)\n"
+        "    print(*(line.body.pid for line in place.lines), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     root = Path(__file__).parents[2]
