@@ -12,6 +12,7 @@ from gossamer.errors import ExperimentError
 from gossamer.experiment import load_experiment
 from gossamer.experiment._locate import line_of, locate
 from gossamer.spec.constants import CONFIG_WORDS, SERVER
+from gossamer.spec.plan import Noise, Partition
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "digits_gist.toml"
 
@@ -106,12 +107,19 @@ def test_the_resolved_text_loads_as_an_equal_experiment(write, policy: str, topo
 def test_everything_unusual_survives_the_round_trip(write) -> None:
     text = MINIMAL + (
         "[churn]\naway = 0.25\nspan = 3\nleave = [{node = 1, from = 2, to = 5}, {node = 0, from = 0, to = 1}]\n"
-        "[link]\nbandwidth_kbps = [10, 90]\nloss = 1e-3\n"
+        "[link]\nbandwidth_kbps = [10, 90]\nloss = 1e-3\ndelay_ms = 5.5\njitter_ms = 0.25\ncorruption = 0.1\n"
+        "[faults.groups]\nnorth = [0, 2]\n"
+        '[[faults.event]]\nat = "round 1"\ndo = "corrupt_link"\nnodes = ["north", 1]\nrate = 0.25\n'
+        '[[faults.event]]\nat = "round 2"\ndo = "heal"\n'
     )
     experiment = load_experiment(write(text)).resolved()
     again = load_experiment(write(experiment.dumps()))
     assert again == experiment
     assert [(a.node, a.from_, a.to) for a in again.churn.leave] == [(1, 2, 5), (0, 0, 1)]
+    assert [(event.round, event.do, event.nodes, event.rate) for event in again.faults.event] == [
+        (1, "corrupt_link", ("north", 1), 0.25),
+        (2, "heal", (), None),
+    ]
 
 
 # --- overrides -------------------------------------------------------------------------------------------------
@@ -318,6 +326,80 @@ def test_the_plan_carries_links_losses_and_absences(write) -> None:
     assert plan.loss24 == 2**23 and plan.peers_max == 2
     plan = load_experiment(write(text), ["policy.name=fedavg"]).plan()
     assert [peers.tolist() for peers in plan.peers(0)] == [[SERVER]] * 6
+
+
+FAULTS = """
+[faults.groups]
+north = [0, 1]
+[[faults.event]]
+at = "round 5"
+do = "kill"
+nodes = [3, "north"]
+[[faults.event]]
+at = "round 9"
+do = "restart"
+nodes = ["north"]
+[[faults.event]]
+at = "round 4"
+do = "partition"
+nodes = [4]
+[[faults.event]]
+at = "round 6"
+do = "corrupt_link"
+nodes = [2]
+[[faults.event]]
+at = "round 8"
+do = "heal"
+nodes = [2, 5]
+"""
+
+
+def test_faults_become_absences_partitions_and_noise(write) -> None:
+    plan = load_experiment(write(MINIMAL + FAULTS)).plan()
+    away = [[node for node in range(6) if not plan.present(r)[node]] for r in (4, 5, 8, 9, 29)]
+    assert away == [[], [0, 1, 3], [0, 1, 3], [3], [3]]
+    assert plan.partitions == (Partition((4,), 4, 30),)
+    assert plan.noises == (Noise((2,), 6, 8, 2**23),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('at = "round 5"', 'at = "round 30"', "22: faults.event[0].at: is 'round 30'; allowed 'round 0' .. 'round 29'"),
+        ('at = "round 5"', "at = 5", "22: faults.event[0].at: is 5; allowed a text in quotes"),
+        ('at = "round 5"', 'at = "7"', "22: faults.event[0].at: is '7': no time; allowed 'round 7'"),
+        ('do = "kill"', 'do = "kil"', "23: faults.event[0].do: is 'kil'; allowed kill, restart, pause, resume, "),
+        ('do = "kill"', 'do = "kill"\nrate = 0.5', "24: faults.event[0].rate: kill has no such option; remove it"),
+        ('do = "kill"', 'do = "resume"', "21: faults.event[0]: node 0 is not paused; pause it before, or restart it"),
+        (
+            'do = "restart"',
+            'do = "kill"',
+            "25: faults.event[1]: node 0 is away since round 5 (kill); restart it before",
+        ),
+        ("nodes = [4]", "nodes = []", "32: faults.event[2].nodes: is missing; name the nodes to partition, by number"),
+        ("nodes = [4]", "nodes = [6]", "32: faults.event[2].nodes: there is no node 6; allowed 0 .. 5"),
+        (
+            "nodes = [4]",
+            'nodes = ["south"]',
+            "32: faults.event[2].nodes: there is no group 'south'; groups of [faults.",
+        ),
+        ("north = [0, 1]", "north = [7]", "20: faults.groups.north: there is no node 7; allowed 0 .. 5"),
+        ("nodes = [2, 5]", "nodes = [5]", "37: faults.event[4]: nothing to heal; partition or corrupt_link these"),
+        ("[faults.groups]", "[link]\nauth = false\n[faults.groups]", "37: faults.event[3].do: would go unnoticed"),
+        ("nodes = [4]", "nodes = [4]\nfor = 3", "33: faults.event[2].for: unknown key; allowed at, do, nodes, rate"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(write, old: str, new: str, expected: str) -> None:
+    found = problems(write(MINIMAL + FAULTS.replace(old, new, 1)))
+    assert any(line.startswith(expected) for line in found), found
+
+
+def test_what_links_cannot_do_is_refused(write) -> None:
+    text = MINIMAL + "[link]\nauth = false\ncorruption = 0.1\njitter_ms = 2.0\ndelay_ms = 1.0\n"
+    assert problems(write(text)) == [
+        "21: link.jitter_ms: is 2, above delay_ms 1; lower it",
+        "20: link.corruption: would go unnoticed: frames have no tags; set auth = true",
+    ]
 
 
 # --- lines -----------------------------------------------------------------------------------------------------

@@ -329,13 +329,17 @@ class LockstepPlace:
         room = settings.mtu - overhead
         frame_bytes = overhead + np.minimum(room, size[of] - fragment * room)
         here = np.append(state.present, True)[np.where(dst == SERVER, nodes, dst)]
-        lost = plan.lost(src, dst, state.number, first_seq[of] + fragment) | ~here
+        frames = src, dst, state.number, first_seq[of] + fragment
+        lost = plan.lost(*frames) | ~here
+        corrupted = plan.corrupted(*frames) & ~lost
+        gone = lost | corrupted
+        twice = plan.duplicated(*frames) & ~gone
 
-        losses = np.cumsum(lost)
-        broken = losses - (losses - lost)[before[of]] > 0  # this fragment or an earlier one of its message is lost
+        losses = np.cumsum(gone)
+        broken = losses - (losses - gone)[before[of]] > 0  # this fragment or an earlier one of its message is gone
         whole = np.ones(len(size), np.bool_)
-        whole[of[lost]] = False
-        accepted, stray = ~broken, broken & ~lost
+        whole[of[gone]] = False
+        accepted, stray = ~broken, broken & ~gone
         unfinished = accepted & (fragment == 0) & ~whole[of]
 
         counters = result.counters
@@ -345,7 +349,9 @@ class LockstepPlace:
             ("frames_lost", src, lost),
             ("frames_received", dst, accepted),
             ("bytes_received", dst, accepted * frame_bytes),
-            ("dropped_reassembly", dst, stray.astype(np.int64) + unfinished),
+            ("dropped_tag", dst, corrupted),
+            ("dropped_replay", dst, accepted & twice),
+            ("dropped_reassembly", dst, stray * (1 + twice) + unfinished),
         ):
             real = node != SERVER
             counters[name] += np.bincount(node[real], what[real], nodes).astype(np.int64)

@@ -37,6 +37,10 @@
 #define GS_STREAM_PARTITION 10u
 #define GS_STREAM_BANDWIDTH 11u
 #define GS_STREAM_DROPOUT 12u
+#define GS_STREAM_CORRUPT 13u
+#define GS_STREAM_DUPLICATE 14u
+#define GS_STREAM_DELAY 15u
+#define GS_STREAM_OVERTAKE 16u
 
 /* Message types (SPEC.md 10); 16 and above are data, carried over the links of the experiment. */
 #define GS_MESSAGE_HELLO 1u

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
+from gossamer.experiment._explain import Key
+from gossamer.experiment._faults import effects
 from gossamer.experiment._network import Finding, MisfitError, network
 from gossamer.experiment._section import Section
 from gossamer.experiment._sections import (
@@ -14,6 +16,7 @@ from gossamer.experiment._sections import (
     ClusteredTopology,
     DataSection,
     ExperimentSection,
+    FaultsSection,
     FileTopology,
     GistPolicy,
     LinkSection,
@@ -163,6 +166,10 @@ def _link(link: LinkSection, network: Model, policy: PolicySection) -> Iterator[
     low, high = link.bandwidth_kbps
     if low > high:
         yield ("link", "bandwidth_kbps"), f"[{low}, {high}] runs backwards", "write the least first"
+    if link.jitter_ms > link.delay_ms:
+        yield ("link", "jitter_ms"), f"is {link.jitter_ms:g}, above delay_ms {link.delay_ms:g}", "lower it"
+    if link.corruption and not link.auth:
+        yield ("link", "corruption"), "would go unnoticed: frames have no tags", "set auth = true"
     count = network.parameters
     message_bytes = SEGMENT_HEADER_BYTES + -(-count * policy.bits // 8) + -(-count // 8)
     room_bytes = link.mtu_bytes - HEADER_BYTES - (TAG_BYTES if link.auth else 0)
@@ -180,6 +187,32 @@ def _churn(churn: ChurnSection, experiment: ExperimentSection) -> Iterator[Findi
             yield (*at, "to"), f"is {absence.to}, not above from = {absence.from_}", "rounds from <= r < to are missed"
 
 
+def _faults(faults: FaultsSection, experiment: ExperimentSection, link: LinkSection) -> Iterator[Finding]:
+    named: list[tuple[Key, Sequence[int | str]]] = [(("groups", name), nodes) for name, nodes in faults.groups.items()]
+    named += [(("event", i, "nodes"), event.nodes) for i, event in enumerate(faults.event)]
+    complete = True
+    for key, nodes in named:
+        for wrong in sorted(node for node in nodes if isinstance(node, int) and node >= experiment.nodes):
+            yield ("faults", *key), f"there is no node {wrong}", f"allowed 0 .. {experiment.nodes - 1}"
+        for group in sorted(name for name in nodes if isinstance(name, str) and name not in faults.groups):
+            complete = False
+            known = ", ".join(faults.groups) or "none"
+            yield ("faults", *key), f"there is no group {group!r}", f"groups of [faults.groups]: {known}"
+    for number, event in enumerate(faults.event):
+        at = ("faults", "event", number)
+        if event.round >= experiment.rounds:
+            yield (*at, "at"), f"is {event.at!r}", f"allowed 'round 0' .. 'round {experiment.rounds - 1}'"
+        if not event.nodes and event.do != "heal":
+            yield (*at, "nodes"), "is missing", f"name the nodes to {event.do}, by number or group"
+        if event.do == "corrupt_link" and not link.auth:
+            yield (*at, "do"), "would go unnoticed: frames have no tags", "set link.auth = true"
+        if event.do != "corrupt_link" and event.rate is not None:
+            yield (*at, "rate"), f"{event.do} has no such option", "remove it"
+    if complete:
+        for number, what, mend in effects(faults, experiment.rounds).problems:
+            yield ("faults", "event", number), what, mend
+
+
 _RULES: Final[dict[Callable[..., Iterator[Finding]], tuple[str, ...]]] = {
     _data: ("data",),
     _model: ("model",),
@@ -190,4 +223,5 @@ _RULES: Final[dict[Callable[..., Iterator[Finding]], tuple[str, ...]]] = {
     _topology: ("topology", "experiment"),
     _link: ("link", "network", "policy"),
     _churn: ("churn", "experiment"),
+    _faults: ("faults", "experiment", "link"),
 }

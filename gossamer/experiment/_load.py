@@ -21,6 +21,7 @@ from gossamer.experiment._section import Section
 from gossamer.experiment._sections import (
     PARTITION_OPTIONS,
     ExperimentSection,
+    FaultEvent,
     FileTopology,
     ModelSection,
     PolicySection,
@@ -49,6 +50,9 @@ _LAYER_KEYS: dict[str, list[str]] = {
     ]
     for kind in get_args(LayerSection)
 }
+
+
+_ITEM_KEYS = {"churn": ["node", "from", "to"], "faults": list(FaultEvent.model_fields)}  # of tables in a list
 
 
 def load_experiment(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
@@ -164,7 +168,7 @@ class _Loader:
             key = (name, *loc)
             if detail["type"] == "extra_forbidden":
                 own = len(loc) == 1  # a key of the section; others are of a table in a list, and stand nowhere else
-                allowed = _keys(name, tag) if own else _LAYER_KEYS.get(layer_kind, ["node", "from", "to"])
+                allowed = _keys(name, tag) if own else _LAYER_KEYS.get(layer_kind) or _ITEM_KEYS.get(name, [])
                 self._note(*explain_unknown(key, allowed, _ALL_KEYS if own else [], "key"))
             else:
                 self._note(*explain(key, detail, "kind" if name == "model" else _TAGS.get(name)))

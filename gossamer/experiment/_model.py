@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gossamer.experiment._dump import dump
+from gossamer.experiment._faults import Fault, effects, schedule
 from gossamer.experiment._network import network
 from gossamer.experiment._section import Section
 from gossamer.experiment._sections import (
     ChurnSection,
     DataSection,
     ExperimentSection,
+    FaultsSection,
     GossipFlPolicy,
     LinkSection,
     ModelSection,
@@ -40,6 +42,7 @@ class Experiment(Section):
     topology: TopologySection
     link: LinkSection = LinkSection()
     churn: ChurnSection = ChurnSection()
+    faults: FaultsSection = FaultsSection()
 
     @property
     def network(self) -> Model:
@@ -53,7 +56,8 @@ class Experiment(Section):
 
     def plan(self) -> Plan:
         """Return who is linked to whom in every round (SPEC.md 7)."""
-        head, policy, churn = self.experiment, self.policy, self.churn
+        head, policy, link, churn = self.experiment, self.policy, self.link, self.churn
+        faults = effects(self.faults, head.rounds)
         options = self.topology.model_dump(exclude={"kind", "redraw", "path"})
         return Plan(
             seed=head.seed,
@@ -61,13 +65,24 @@ class Experiment(Section):
             rounds=head.rounds,
             policy=PolicyKind[policy.name.upper()],
             topology=Topology.of(self.topology.kind, self.topology.redraw, **options),
-            loss24=rng.probability24(self.link.loss),
+            loss24=rng.probability24(link.loss),
             away24=rng.probability24(churn.away),
             span=churn.span,
-            absences=tuple(Absence(leave.node, leave.from_, leave.to) for leave in churn.leave),
+            absences=(*(Absence(leave.node, leave.from_, leave.to) for leave in churn.leave), *faults.absences),
+            partitions=tuple(faults.partitions),
+            noises=tuple(faults.noises),
             reuse_after=policy.reuse_after if isinstance(policy, GossipFlPolicy) else 1,
-            bandwidth_kbps=self.link.bandwidth_kbps,
+            bandwidth_kbps=link.bandwidth_kbps,
+            corruption24=rng.probability24(link.corruption),
+            duplication24=rng.probability24(link.duplication),
+            overtaking24=rng.probability24(link.overtaking),
+            delay_us=round(1000 * link.delay_ms),
+            jitter_us=round(1000 * link.jitter_ms),
         )
+
+    def fault_schedule(self) -> list[Fault]:
+        """Return what happens to nodes, in order of the rounds."""
+        return schedule(self.faults)
 
     def config_words(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from gossamer.experiment._layers import Layers, Trainable
 from gossamer.experiment._section import (
@@ -27,6 +28,12 @@ from gossamer.spec.constants import MILESTONES_MAX, MTU_MAX, MTU_MIN, NODE_ID_MA
 NODES_MAX = NODE_ID_MAX + 1
 Bits = Literal[32, 16, 8, 4, 2, 1]
 Fractions = Annotated[tuple[Fraction01, ...], Field(max_length=MILESTONES_MAX)]
+
+
+def _at_round(text: str) -> str:
+    if not re.fullmatch(r"round (0|[1-9]\d{0,8})", text):
+        raise ValueError("no time; allowed 'round 7'")
+    return text
 
 
 class ExperimentSection(Section):
@@ -305,10 +312,18 @@ TopologySection = Annotated[
 ]
 
 
+Delay = Annotated[float, Field(ge=0, le=60_000)]
+
+
 class LinkSection(Section):
     """[link]."""
 
-    loss: Probability = 0.0  # of a data frame
+    loss: Probability = 0.0  # of a data frame; so the next three
+    corruption: Probability = 0.0
+    duplication: Probability = 0.0
+    overtaking: Probability = 0.0  # of arriving without delay
+    delay_ms: Delay = 0.0
+    jitter_ms: Delay = 0.0  # at most delay_ms
     mtu_bytes: Annotated[int, Field(ge=MTU_MIN, le=MTU_MAX)] = 1024
     auth: bool = True
     reassembly: Annotated[int, Field(ge=1, le=64)] = 2  # incomplete messages a node can hold
@@ -331,3 +346,32 @@ class ChurnSection(Section):
     away: Probability = 0.0  # of beginning an absence in a round
     span: Count = 1  # rounds
     leave: tuple[Absence, ...] = ()
+
+
+GroupName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+
+
+class FaultEvent(Section):
+    """[[faults.event]]: what happens ahead of a round.
+
+    kill takes a node's power until restart; pause stops it until resume; restart of a running node takes its power for
+    a moment. partition cuts nodes off from all others and corrupt_link spoils frames from and to them, until heal
+    (without nodes: of everything).
+    """
+
+    at: Annotated[str, AfterValidator(_at_round)]  # "round 7"
+    do: Literal["kill", "restart", "pause", "resume", "partition", "corrupt_link", "heal"]
+    nodes: tuple[NodeId | GroupName, ...] = ()
+    rate: Probability | None = None  # corrupt_link: of spoiling a frame; 0.5 by default
+
+    @property
+    def round(self) -> int:
+        """Return the round ahead of which it happens."""
+        return int(self.at.removeprefix("round "))
+
+
+class FaultsSection(Section):
+    """[faults]: groups of nodes by name, and what happens to nodes when."""
+
+    groups: dict[GroupName, Annotated[tuple[NodeId, ...], Field(min_length=1)]] = {}
+    event: tuple[FaultEvent, ...] = ()

@@ -5,7 +5,6 @@ The coordinator neither knows nor cares what carries its frames: function calls,
 
 from __future__ import annotations
 
-import struct
 import time
 import zlib
 from collections import Counter
@@ -19,6 +18,7 @@ from gossamer.errors import RunError
 from gossamer.job import Job
 from gossamer.link.dialogue import Dialogue, Patience, Transport
 from gossamer.link.server import Server
+from gossamer.link.shaping import ROUTE, corrupt
 from gossamer.place import Row
 from gossamer.spec.constants import (
     HEADER_BYTES,
@@ -36,7 +36,6 @@ from gossamer.spec.settings import Settings
 
 Crcs = tuple[int, list[int]]  # of a node's weights, and of each tensor
 
-_ROUTE = struct.Struct("<4xHHII")  # src, dst, round, seq of a header
 _PROVISION_HEADER_BYTES = 8
 _ABSENT: dict[str, Any] = {
     name: float("nan") if kind == "f" else 0
@@ -195,22 +194,24 @@ class Coordinator:
                 self._told[node] = now
 
     def _through(self, here: NDArray[np.bool_], lost: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.int64]]:
-        """Let the links lose what they lose (SPEC.md 7.5) of the frames put aside.
+        """Let the links lose, corrupt and repeat frames (SPEC.md 7.5) of those put aside.
 
-        Returns the others and their destinations in order of delivery (SPEC.md 7.6); adds to `lost`, by source.
+        Returns what arrives and where, in order of delivery (SPEC.md 7.6); adds to `lost`, by source.
         """
         frames, plan, nodes = list(self._dialogue.data), self._job.plan, self._settings.nodes
         self._dialogue.data.clear()
         if not frames:
             return [], np.zeros(0, np.int64)
-        src, dst, round_, seq = np.array([_ROUTE.unpack_from(frame) for frame in frames], np.int64).T
+        src, dst, round_, seq = np.array([ROUTE.unpack_from(frame) for frame in frames], np.int64).T
         reached = np.append(here, np.ones(SERVER + 1 - nodes, np.bool_))
         number = int(round_[0])  # of all: the others were not put aside
         gone = plan.lost(src, dst, number, seq) | ~reached[dst]
         lost += np.bincount(src[gone & (src < nodes)], minlength=nodes)
+        corrupted = plan.corrupted(src, dst, number, seq)
+        copies = 1 + (plan.duplicated(src, dst, number, seq) & ~corrupted & (dst != SERVER))
         order = np.lexsort((seq, plan.delivery_key(src, number)))
-        order = order[~gone[order]]
-        return [frames[i] for i in order], dst[order]
+        order = np.repeat(order, np.where(gone, 0, copies)[order])
+        return [corrupt(frames[i]) if corrupted[i] else frames[i] for i in order], dst[order]
 
     def _deliver(self, here: NDArray[np.bool_], lost: NDArray[np.int64]) -> None:
         by_node: dict[int, list[bytes]] = {}

@@ -71,6 +71,10 @@ class Stream(IntEnum):
     PARTITION = 10
     BANDWIDTH = 11
     DROPOUT = 12
+    CORRUPT = 13
+    DUPLICATE = 14
+    DELAY = 15
+    OVERTAKE = 16
 
 
 class MessageType(IntEnum):

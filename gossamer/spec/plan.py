@@ -15,6 +15,7 @@ from gossamer.spec.constants import SERVER, PolicyKind, Stream
 from gossamer.spec.topology import Draws, Links
 
 Peers = Sequence[NDArray[np.uint16]]
+Ids = NDArray[np.int64]
 
 _GRAPHS_KEPT = 4
 
@@ -47,6 +48,25 @@ class Absence:
     end: int
 
 
+@dataclass(frozen=True)
+class Partition:
+    """Cut nodes off from all others, and from the server, in rounds first <= r < end."""
+
+    nodes: tuple[int, ...]
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Corrupt frames from and to nodes with a probability in rounds first <= r < end."""
+
+    nodes: tuple[int, ...]
+    first: int
+    end: int
+    corruption24: int
+
+
 class AllOthers(Sequence[NDArray[np.uint16]]):
     """Be the peer lists of nodes that all know each other, without storing N * N ids."""
 
@@ -72,7 +92,8 @@ class AllOthers(Sequence[NDArray[np.uint16]]):
 class Plan:
     """Answer, for any round, who is there, who is whose peer, and which frames are lost.
 
-    Probabilities come as `probability24` gives them; `bandwidth_kbps` is (least, greatest).
+    Probabilities come as `probability24` gives them; `bandwidth_kbps` is (least, greatest); `jitter_us` is at most
+    `delay_us`.
     """
 
     seed: int
@@ -86,6 +107,13 @@ class Plan:
     absences: tuple[Absence, ...] = ()
     reuse_after: int = 1
     bandwidth_kbps: tuple[int, int] = (1000, 1000)
+    corruption24: int = 0
+    duplication24: int = 0
+    overtaking24: int = 0
+    delay_us: int = 0
+    jitter_us: int = 0
+    partitions: tuple[Partition, ...] = ()
+    noises: tuple[Noise, ...] = ()
     _matchings: list[Links] = field(default_factory=list, init=False, repr=False)
 
     def present(self, round_: int) -> NDArray[np.bool_]:
@@ -178,10 +206,42 @@ class Plan:
 
     def lost(self, src: ArrayLike, dst: ArrayLike, round_: int, seq: ArrayLike) -> NDArray[np.bool_]:
         """Tell which data frames the links lose (SPEC.md 7.5); arguments broadcast."""
-        src, dst, seq = np.broadcast_arrays(np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(seq))
-        if not self.loss24:
+        src, dst, seq = _frames(src, dst, seq)
+        lost = self._chance(Stream.LINK, src, dst, round_, seq, self.loss24)
+        for cut in self.partitions:
+            if cut.first <= round_ < cut.end:
+                lost |= np.isin(src, cut.nodes) != np.isin(dst, cut.nodes)
+        return lost
+
+    def corrupted(self, src: ArrayLike, dst: ArrayLike, round_: int, seq: ArrayLike) -> NDArray[np.bool_]:
+        """Tell which frames, of those not lost, arrive with a wrong byte (SPEC.md 7.5)."""
+        src, dst, seq = _frames(src, dst, seq)
+        p24 = np.full(src.shape, self.corruption24, np.int64)
+        for noise in self.noises:
+            if noise.first <= round_ < noise.end:
+                touched = np.isin(src, noise.nodes) | np.isin(dst, noise.nodes)
+                p24 = np.where(touched, np.maximum(p24, noise.corruption24), p24)
+        return self._chance(Stream.CORRUPT, src, dst, round_, seq, p24)
+
+    def duplicated(self, src: ArrayLike, dst: ArrayLike, round_: int, seq: ArrayLike) -> NDArray[np.bool_]:
+        """Tell which frames, of those that arrive sound, arrive twice (SPEC.md 7.5)."""
+        src, dst, seq = _frames(src, dst, seq)
+        return self._chance(Stream.DUPLICATE, src, dst, round_, seq, self.duplication24)
+
+    def delays_us(self, src: ArrayLike, dst: ArrayLike, round_: int, seq: ArrayLike) -> NDArray[np.int64]:
+        """Return how long frames are under way, beside what the bandwidth takes (SPEC.md 7.7)."""
+        src, dst, seq = _frames(src, dst, seq)
+        if not self.delay_us:
+            return np.zeros(src.shape, np.int64)
+        overtakes = self._chance(Stream.OVERTAKE, src, dst, round_, seq, self.overtaking24)
+        draw = rng.draws(self.seed, Stream.DELAY, round_, src | dst << 16, seq)
+        jitter_us = np.asarray(rng.below(draw, 2 * self.jitter_us + 1), np.int64)
+        return np.where(overtakes, 0, self.delay_us - self.jitter_us + jitter_us)
+
+    def _chance(self, stream: Stream, src: Ids, dst: Ids, round_: int, seq: Ids, p24: ArrayLike) -> NDArray[np.bool_]:
+        if not np.any(p24):
             return np.zeros(src.shape, np.bool_)
-        return np.asarray(rng.chance(rng.draws(self.seed, Stream.LINK, round_, src | dst << 16, seq), self.loss24))
+        return np.asarray(rng.chance(rng.draws(self.seed, stream, round_, src | dst << 16, seq), p24))
 
     def delivery_key(self, src: ArrayLike, round_: int) -> NDArray[np.int64]:
         """Return what arrivals of a round are sorted by, before their sequence number (SPEC.md 7.6)."""
@@ -191,6 +251,11 @@ class Plan:
     def links(self, round_: int) -> Links:
         """Return the links of a round, [E, 2] (SPEC.md 7.2)."""
         return _links(self.topology, self.nodes, self.seed, round_ if self.topology.changes else 0)
+
+
+def _frames(src: ArrayLike, dst: ArrayLike, seq: ArrayLike) -> tuple[Ids, Ids, Ids]:
+    frames = np.broadcast_arrays(*(np.asarray(word, np.int64) for word in (src, dst, seq)))
+    return frames[0], frames[1], frames[2]
 
 
 @lru_cache(_GRAPHS_KEPT)

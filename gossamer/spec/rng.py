@@ -56,9 +56,9 @@ def probability24(p: float) -> int:
     return floor(p * 2**24)
 
 
-def chance(u: ArrayLike, p24: int) -> Any:
+def chance(u: ArrayLike, p24: ArrayLike) -> Any:
     """Tell which draws fall under a probability given in 2^-24."""
-    return ((np.asarray(u) >> np.uint32(8)) < np.uint32(p24))[()]
+    return ((np.asarray(u) >> np.uint32(8)) < np.asarray(p24).astype(np.uint32))[()]
 
 
 def choose(seed: int, stream: int, round_: int, node: int, n: int, k: int, index0: int) -> list[int]:

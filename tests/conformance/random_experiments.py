@@ -23,7 +23,7 @@ def random_experiment(seed: int) -> dict[str, Any]:
     nodes = draw.randint(2, 40)
     depth = draw.randint(1, 4)
     momentum = draw.choice([0.0, 0.0, 0.5, 0.9])
-    return {
+    tables = {
         "experiment": {
             "name": f"random_{seed}",
             "seed": draw.getrandbits(64),
@@ -54,6 +54,30 @@ def random_experiment(seed: int) -> dict[str, Any]:
         },
         "churn": {"away": draw.choice([0.0, 0.0, 0.1, 0.4]), "span": draw.randint(1, 3)},
     }
+    trouble = random.Random(f"trouble {seed}")
+    tables["link"]["duplication"] = trouble.choice([0.0, 0.2])
+    if tables["link"]["auth"]:
+        tables["link"]["corruption"] = trouble.choice([0.0, 0.2])
+    tables["faults"] = _faults(trouble, nodes, tables["experiment"]["rounds"], tables["link"]["auth"])
+    return tables
+
+
+def _faults(draw: random.Random, nodes: int, rounds: int, auth: bool) -> dict[str, Any]:
+    """Return faults that make sense: each node goes and comes by itself, each half is cut off and healed."""
+    events: list[dict[str, Any]] = []
+    for node in draw.sample(range(nodes), draw.randint(0, min(3, nodes))):
+        first, last = sorted(draw.choices(range(rounds), k=2))
+        go, come = draw.choice([("kill", "restart"), ("pause", "resume"), ("pause", "restart")])
+        events.append({"at": f"round {first}", "do": go, "nodes": [node]})
+        if draw.random() < 0.7:
+            events.append({"at": f"round {last}", "do": come, "nodes": [node]})
+    cuts = draw.sample(["partition", "corrupt_link"][: 1 + auth], draw.randint(0, 1 + auth))
+    for do in cuts:
+        side = draw.choice([["half"], [draw.randrange(nodes)]])
+        events.append({"at": f"round {draw.randrange((rounds + 1) // 2)}", "do": do, "nodes": side})
+    if cuts and draw.random() < 0.7:
+        events.append({"at": f"round {rounds - 1}", "do": "heal"})
+    return {"groups": {"half": list(range((nodes + 1) // 2))}, "event": events}
 
 
 def random_cnn_experiment(seed: int) -> dict[str, Any]:
@@ -70,7 +94,8 @@ def random_cnn_experiment(seed: int) -> dict[str, Any]:
         tables["train"] |= {"optimizer": "adam", "lr": draw.choice([0.001, 0.01, 0.1, 1e30]), **betas}
     if tables["policy"]["name"] in ("gist", "segmented_gossip"):
         tables["policy"]["segments"] = min(tables["policy"]["segments"], 4)
-    nodes = tables["experiment"]["nodes"]
+    nodes, rounds = tables["experiment"]["nodes"], tables["experiment"]["rounds"]
+    tables["faults"] = _faults(random.Random(f"trouble {seed}"), nodes, rounds, tables["link"]["auth"])
     tables["topology"] = {"kind": draw.choice(["ring", "full", "line", "star"])}
     tables["data"] = _data(draw, nodes)
     return tables

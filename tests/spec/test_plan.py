@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.spec import rng
 from gossamer.spec.constants import SERVER, PolicyKind, Stream
-from gossamer.spec.plan import Absence, AllOthers, Plan, Topology
+from gossamer.spec.plan import Absence, AllOthers, Noise, Partition, Plan, Topology
 
 RING = Topology.of("ring")
 
@@ -151,6 +151,44 @@ def test_losses_can_be_decided_from_the_header_alone() -> None:
     assert bool(to_server) == (draw(11, Stream.LINK, 4, 3 | SERVER << 16, 2) >> 8 < 2**23)
     assert not plan_of().lost(src, src[::-1], 0, 1).any()
     assert plan_of(loss24=2**24).lost(src, src[::-1], 0, 1).all()
+
+
+def test_a_partition_loses_what_would_cross_it_and_nothing_else() -> None:
+    plan = plan_of(partitions=(Partition((0, 3), 2, 4),))
+    src, dst = np.arange(8)[:, None], np.arange(8)
+    crosses = np.array([[(a in (0, 3)) != (b in (0, 3)) for b in range(8)] for a in range(8)])
+    assert [(plan.lost(src, dst, r, 5) == (crosses if 2 <= r < 4 else False)).all() for r in range(6)] == [True] * 6
+    assert plan.lost([0, 1], SERVER, 2, 1).tolist() == [True, False]
+
+
+def test_corruption_and_duplication_have_draws_of_their_own() -> None:
+    plan = plan_of(corruption24=2**22, duplication24=2**23, noises=(Noise((2,), 1, 3, 2**24),))
+    src, seq = np.arange(8), np.arange(1, 8)[:, None]
+    dst = (src + 1) % 8
+    for stream, found, p24 in (
+        (Stream.CORRUPT, plan.corrupted(src, dst, 4, seq), 2**22),
+        (Stream.DUPLICATE, plan.duplicated(src, dst, 4, seq), 2**23),
+    ):
+        assert found.tolist() == [
+            [draw(11, stream, 4, s | (s + 1) % 8 << 16, q) >> 8 < p24 for s in range(8)] for q in range(1, 8)
+        ]
+    noisy = plan.corrupted(src, dst, 2, seq)
+    assert noisy[:, [1, 2]].all() and not noisy.all()
+    assert not plan_of().corrupted(src, dst, 2, seq).any() and not plan_of().duplicated(src, dst, 2, seq).any()
+
+
+def test_frames_are_under_way_for_the_delay_and_jitter_unless_they_overtake() -> None:
+    plan = plan_of(delay_us=5000, jitter_us=2000, overtaking24=2**22)
+    src, seq = np.arange(8), np.arange(1, 8)[:, None]
+    expected = []
+    for q in range(1, 8):
+        for s in range(8):
+            node = s | (s + 1) % 8 << 16
+            jitter = draw(11, Stream.DELAY, 3, node, q) * 4001 >> 32
+            expected.append(0 if draw(11, Stream.OVERTAKE, 3, node, q) >> 8 < 2**22 else 3000 + jitter)
+    assert plan.delays_us(src, (src + 1) % 8, 3, seq).ravel().tolist() == expected
+    assert 0 in expected and min(x for x in expected if x) >= 3000
+    assert not plan_of().delays_us(src, src[::-1], 0, 1).any()
 
 
 def test_delivery_starts_with_another_source_every_round() -> None:
