@@ -48,6 +48,18 @@ class Row(TypedDict):
     diverged: int
 
 
+class Tell(Protocol):
+    """Note that something happened (`gossamer.record.Recorder.event`)."""
+
+    def __call__(self, kind: str, **details: Any) -> None:
+        """Note an event; `details` are JSON values."""
+        ...
+
+
+def tell_nobody(kind: str, **details: Any) -> None:
+    """Be a `Tell` for who does not want to know."""
+
+
 class Place(Protocol):
     """Run rounds in order: `start`, then `round(r)` for each r, `save` whenever rounds shall survive a crash."""
 

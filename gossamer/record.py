@@ -270,6 +270,16 @@ def recorded_engine(folder: Path) -> str:
     return str(_read_info(folder)["engine"])
 
 
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """Return what happened in a run, in order; a torn line is passed over."""
+    events = []
+    with suppress(OSError), (folder / _EVENTS).open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with suppress(ValueError):
+                events.append(json.loads(line))
+    return events
+
+
 def read_run(folder: Path) -> Run:
     """Read a recorded run, finished or not.
 
@@ -300,9 +310,17 @@ def read_run(folder: Path) -> Run:
 
 
 def different_keys(a: Experiment, b: Experiment) -> dict[str, tuple[Any, Any]]:
-    """Return the options in which two experiments differ: key -> both values, None where absent."""
+    """Return the options in which two experiments differ: key -> both values, None where absent.
+
+    Those of [emu] are left out: how nodes are run and reached makes no other experiment.
+    """
     flat = [
-        {f"{section}.{key}": value for section, options in e.values().items() for key, value in options.items()}
+        {
+            f"{section}.{key}": value
+            for section, options in e.values().items()
+            for key, value in options.items()
+            if section != "emu"
+        }
         for e in (a, b)
     ]
     keys = sorted(flat[0].keys() | flat[1].keys())

@@ -36,7 +36,7 @@ class Places:
         self.last: FakePlace | None = None
         self.change: Callable[[Experiment, Path], FakePlace] = FakePlace
 
-    def open_place(self, job: Any, where: str, engine: str, run_dir: Path, threads: int | None) -> FakePlace:
+    def open_place(self, job: Any, where: str, engine: str, run_dir: Path, threads: int | None, tell: Any) -> FakePlace:
         self.opened.append((where, engine, run_dir, threads))
         self.last = self.change(job.experiment, run_dir)
         return self.last

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gossamer.errors import RunError
 
-_TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 
 
 class Monitor:
@@ -19,14 +19,15 @@ class Monitor:
     """
 
     def __init__(self, line: socket.socket, where: str) -> None:
-        line.settimeout(_TIMEOUT_S)
+        line.settimeout(TIMEOUT_S)
         self._line = line
         self._where = where
         self._answers = line.makefile("r", encoding="utf-8")
         self._greeted = False
 
-    def save_memory(self, address: int, len_bytes: int, path: Path) -> None:
+    def save_memory(self, address: int, len_bytes: int, path: Path, timeout_s: float = TIMEOUT_S) -> None:
         """Write a piece of the emulated memory to a file. Raises RunError."""
+        self._line.settimeout(timeout_s)
         if not self._greeted:
             self._ask("qmp_capabilities", {})
             self._greeted = True

@@ -13,31 +13,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from gossamer.errors import RunError
 from gossamer.job import Job
 from gossamer.link import Patience
 from gossamer.link.line_place import LinePlace
 from gossamer.link.lines import Line, NodeLog
 from gossamer.link.processes import Program, start_process
+from gossamer.place import Tell, tell_nobody
 from gossamer.toolchain import MACHINE, find_emulator
 from twin_emu.firmware import identity, node_image
-from twin_emu.monitor import Monitor
+from twin_emu.monitor import TIMEOUT_S, Monitor
 
-# An emulated node is some thirty times slower than a native one, and shares its core with dozens.
-PATIENCE: Final = Patience(timeout_s=600.0)
+LAST_WORDS_S: Final = 10.0  # for an emulator that may hang
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class EmuPlace(LinePlace):
     """Run every node on an emulated processor of its own (`gossamer.place.Place`)."""
 
-    def __init__(self, job: Job, run_dir: Path, patience: Patience | None = None) -> None:
-        super().__init__(job, run_dir, patience or PATIENCE)
+    def __init__(self, job: Job, run_dir: Path, patience: Patience | None = None, tell: Tell = tell_nobody) -> None:
+        options = job.experiment.emu
+        super().__init__(job, run_dir, patience or Patience(options.patience_s), tell)
+        self.tolerant = options.on_loss == "continue"
         self._emulator = find_emulator()
         self._firmware = node_image()
         self._die_with_us = _die_with(os.getpid())
         self._monitors: dict[int, Monitor] = {}
-        self._cut = self._state / "cut"  # what is in the flash of nodes without power
-        self._flash = self._cut  # what nodes find in theirs
+        self._saved: Path | None = None  # the flash of all nodes, after some round
+        self._cut = self._state / "cut"  # that of nodes without power, as long as they have none
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -45,6 +48,7 @@ class EmuPlace(LinePlace):
         image = self._firmware
         return {
             "engine": "emu",
+            "lost": self.lost,
             "arena_bytes": self.arena_bytes,
             "program": image.elf.name,
             "firmware_bytes": image.text_bytes + image.constant_bytes + image.data_bytes,
@@ -76,9 +80,10 @@ class EmuPlace(LinePlace):
     def start(self, committed: int) -> int:
         """Start the emulators; continue from what was saved."""
         shutil.rmtree(self._cut, ignore_errors=True)
+        self._cut.mkdir(parents=True)
         if committed:  # of several, the newest: the others were about to be removed
             saved = list(self._state.glob("flash-*"))
-            self._flash = max(saved, key=lambda path: path.stat().st_mtime_ns, default=self._cut)
+            self._saved = max(saved, key=lambda path: path.stat().st_mtime_ns, default=None)
         return super().start(committed)
 
     def __exit__(
@@ -101,35 +106,71 @@ class EmuPlace(LinePlace):
         partial = self._state / "flash.tmp"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
-        for node in self._monitors:
-            self._read_flash(node, partial)
+        for node in range(self._nodes):
+            self._take_flash(node, partial)
         self.keep()
         folder = self._state / f"flash-{self._rounds}"
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
+        self._saved = folder
         for old in before - {folder}:
             shutil.rmtree(old)
 
-    def restart(self, node: int) -> None:
-        """Cut a node's power between two rounds and give it back: it has what was in its flash."""
-        self._cut.mkdir(exist_ok=True)
-        self._flash = self._cut
-        self._read_flash(node, self._cut)
-        self._monitors.pop(node).close()
-        super().restart(node)
+    def cut(self, node: int) -> None:
+        """Take a node's power: what is in its flash stays."""
+        self._keep_flash(node, LAST_WORDS_S)
+        if node in self._monitors:
+            self._monitors.pop(node).close()
+        super().cut(node)
+
+    def pause(self, node: int) -> None:
+        """Stop a node's emulator; what is in its flash can be read all the same."""
+        self._keep_flash(node)
+        super().pause(node)
+
+    def resume(self, node: int) -> None:
+        """Let it go on."""
+        self._drop_kept(node)
+        super().resume(node)
 
     def _contents(self, node: int, secret: Path) -> Iterator[tuple[Path, int]]:
         """List what is in a node's flash besides its program: files and addresses."""
         yield secret, self._at("gs_identity")
         yield self._image, self._at("gs_experiment")
-        for number, path in enumerate(_slots(self._flash, node)):
+        for number, path in enumerate(self._stored(node)):
             if path.exists():
                 yield path, self._slot(number)
 
-    def _read_flash(self, node: int, folder: Path) -> None:
+    def _stored(self, node: int) -> list[Path]:
+        """Name the files of a node's checkpoints: those since its power was cut, else those saved last."""
+        kept = _slots(self._cut, node)
+        return kept if self._saved is None or any(path.exists() for path in kept) else _slots(self._saved, node)
+
+    def _take_flash(self, node: int, folder: Path) -> None:
+        """Write a node's checkpoints to files: of a node that does not run, those it had."""
+        if node in self._monitors and node not in self._paused:
+            with contextlib.suppress(RunError):  # it ended just now, which the next round tells
+                self._read_flash(node, folder)
+                return
+        for old, new in zip(self._stored(node), _slots(folder, node), strict=True):
+            if old.exists():
+                shutil.copyfile(old, new)
+
+    def _keep_flash(self, node: int, timeout_s: float = TIMEOUT_S) -> None:
+        """Read a node's flash while it can be read."""
+        if node in self._monitors and node not in self._paused:
+            self._drop_kept(node)
+            with contextlib.suppress(RunError):  # of a node that ended, what was saved last is left
+                self._read_flash(node, self._cut, timeout_s)
+
+    def _drop_kept(self, node: int) -> None:
+        for path in _slots(self._cut, node):
+            path.unlink(missing_ok=True)
+
+    def _read_flash(self, node: int, folder: Path, timeout_s: float = TIMEOUT_S) -> None:
         for number, path in enumerate(_slots(folder, node)):
             # A checkpoint is a part of the arena, behind its length.
-            self._monitors[node].save_memory(self._slot(number), 4 + self.arena_bytes, path)
+            self._monitors[node].save_memory(self._slot(number), 4 + self.arena_bytes, path, timeout_s)
 
     def _at(self, symbol: str) -> int:
         return self._firmware.symbols[symbol][0]

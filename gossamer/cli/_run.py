@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -15,8 +16,8 @@ from gossamer.cli._check import prepare
 from gossamer.cli._progress import progress_for
 from gossamer.errors import GossamerError, RunError
 from gossamer.job import Job
-from gossamer.place import Place
-from gossamer.record import Recorder, is_run, read_run, recorded_engine
+from gossamer.place import Place, Tell
+from gossamer.record import Recorder, is_run, read_events, read_run, recorded_engine
 
 SAVE_EVERY_S: Final = 5.0
 
@@ -71,7 +72,8 @@ def run_experiment(request: RunRequest) -> bool:
     weights = None
     with Stop() as stop, start(folder, experiment, request.on, engine) as recorder:
         if recorder.committed < experiment.experiment.rounds:
-            with open_place(job, request.on, engine, folder, request.threads) as place:
+            tell = _teller(recorder)
+            with open_place(job, request.on, engine, folder, request.threads, tell) as place:
                 drive(place, recorder, stop)
                 weights = place.weights()
         if recorder.committed < experiment.experiment.rounds:
@@ -107,18 +109,37 @@ def drive(place: Place, recorder: Recorder, stop: Stop, save_every_s: float = SA
                 saved_s = now_s
             if stop.requested and recorder.committed < rounds:
                 recorder.event("interrupted")
-                return
+                break
+    recorder.facts(place.facts)
 
 
-def open_place(job: Job, where: str, engine: str, folder: Path, threads: int | None) -> Place:
+def _teller(recorder: Recorder) -> Tell:
+    """Return what records an event and shows it."""
+
+    def tell(kind: str, **details: Any) -> None:
+        recorder.event(kind, **details)
+        print(_in_words(recorder.committed, kind, details), file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _in_words(number: int, kind: str, details: Mapping[str, Any]) -> str:
+    """Say an event of a round in a line: `round 7: lost node 3: it was ended by SIGKILL`."""
+    nodes = details.get("nodes", [])
+    whom = f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}" if nodes else "all"
+    what = f"{details['do']} {whom}" if kind == "fault" else f"{kind} {whom}"
+    return f"round {number}: {what}" + (f": {details['why']}" if "why" in details else "")
+
+
+def open_place(job: Job, where: str, engine: str, folder: Path, threads: int | None, tell: Tell) -> Place:
     """Open the place; imported late, so that a broken one does not stop the others."""
     if where == "emu":
         from twin_emu import EmuPlace
 
-        return EmuPlace(job, folder)
+        return EmuPlace(job, folder, tell=tell)
     import twin_sim
 
-    place: Place = twin_sim.open_place(job, where, engine, folder, threads)
+    place: Place = twin_sim.open_place(job, where, engine, folder, threads, tell)
     return place
 
 
@@ -179,5 +200,8 @@ def _conclude(folder: Path) -> None:
     run = read_run(folder)
     write_report([run], folder / "report.html")
     print(f"{run.rounds} rounds of {run.nodes} nodes in {run.info['seconds']:.1f} s on {run.place}")
+    for event in read_events(folder):
+        if event.get("event") in ("lost", "returned"):
+            print(_in_words(event["round"], event["event"], event))
     print(f"accuracy {accuracy_text(run)}, {run.bytes_sent:,} bytes sent")
     print(f"record: {folder}\nreport: {folder / 'report.html'}")

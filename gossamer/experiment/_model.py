@@ -11,6 +11,7 @@ from gossamer.experiment._section import Section
 from gossamer.experiment._sections import (
     ChurnSection,
     DataSection,
+    EmuSection,
     ExperimentSection,
     FaultsSection,
     GossipFlPolicy,
@@ -43,6 +44,7 @@ class Experiment(Section):
     link: LinkSection = LinkSection()
     churn: ChurnSection = ChurnSection()
     faults: FaultsSection = FaultsSection()
+    emu: EmuSection = EmuSection()
 
     @property
     def network(self) -> Model:

@@ -348,6 +348,24 @@ class ChurnSection(Section):
     leave: tuple[Absence, ...] = ()
 
 
+def _broker(text: str) -> str:
+    if not re.fullmatch(r"none|auto|mqtts?://[^\s/]+/?", text):
+        raise ValueError("no broker; allowed none, auto, or mqtt://host:port")
+    return text
+
+
+class EmuSection(Section):
+    """[emu]: how emulated nodes are run and reached; in lockstep no option of it changes a bit."""
+
+    backend: Literal["process", "docker"] = "process"
+    on_loss: Literal["continue", "stop"] = "continue"  # without a node that ends, falls silent or fails
+    patience_s: Annotated[float, Field(gt=0, le=86400)] = 600.0  # with a silent node; an emulated one is slow
+    broker: Annotated[str, AfterValidator(_broker)] = "none"
+    shaping: Literal["none", "gateway", "netem"] = "none"  # who makes frames take the time that links take
+    memory_mib: Annotated[int, Field(ge=32, le=65536)] = 128  # of a container
+    cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0  # of a container
+
+
 GroupName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 
 

@@ -9,12 +9,13 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.errors import RunError
+from gossamer.errors import NodeLostError
 from gossamer.job import Job
 from gossamer.link.dialogue import Dialogue, Patience, Transport
 from gossamer.link.server import Server
@@ -32,8 +33,10 @@ from gossamer.spec.constants import (
 )
 from gossamer.spec.image import shard_bytes
 from gossamer.spec.messages import Ack, Done, Hello, Metrics, Peers, Provision, Welcome
+from gossamer.spec.plan import Absence
 from gossamer.spec.settings import Settings
 
+FOREVER: Final = 1 << 32  # as the end of an absence
 Crcs = tuple[int, list[int]]  # of a node's weights, and of each tensor
 
 _PROVISION_HEADER_BYTES = 8
@@ -45,7 +48,12 @@ _ABSENT: dict[str, Any] = {
 
 
 class Coordinator:
-    """Run a job's rounds over a transport."""
+    """Run a job's rounds over a transport.
+
+    With `on_lost` the others go on without a node that is lost (`Dialogue`); it is told each. A lost node is absent
+    until it says HELLO again, or `rejoin` is called. `absences` are those times, to hand to a later run: one with the
+    end `FOREVER` lasts.
+    """
 
     def __init__(
         self,
@@ -54,10 +62,14 @@ class Coordinator:
         key: bytes,
         patience: Patience | None = None,
         clock_s: Callable[[], float] = time.monotonic,
+        on_lost: Callable[[NodeLostError], None] | None = None,
+        absences: Iterable[Absence] = (),
     ) -> None:
+        self.absences = list(absences)
+        self._on_lost = on_lost
         self._job = job
         self._settings = settings = Settings.from_words(job.config)
-        self._dialogue = Dialogue(settings, transport, key, patience or Patience(), clock_s)
+        self._dialogue = Dialogue(settings, transport, key, patience or Patience(), clock_s, on_lost and self._lost)
         self._told: list[NDArray[np.uint16] | None] = [None] * settings.nodes
         self._server = Server(settings, self._dialogue.key) if settings.policy is PolicyKind.FEDAVG else None
         self._crcs = [_initial_crcs(settings, job.given)] * settings.nodes
@@ -80,50 +92,114 @@ class Coordinator:
         for node, hello in hellos.items():
             self._check_hello(node, hello)
         self.arena_bytes = max(hello.arena_bytes for hello in hellos.values())
-        held = [{0, hellos[node].newest_rounds, hellos[node].older_rounds} for node in everyone]
-        rounds, from_ = self._common_round(held, committed)
+        held = {node: {0, hello.newest_rounds, hello.older_rounds} for node, hello in hellos.items()}
+        away = {absence.node for absence in self.absences if absence.end == FOREVER}
+        rounds, from_ = self._common_round(held, committed, away)
+        self._forget_absences_from(rounds)
         for node in everyone:
-            self._dialogue.tell(node, MessageType.WELCOME, Welcome(from_[node]).pack())
-        self._provision(everyone)
+            if node in held and from_[node] in held[node]:
+                self._end_absence(node, rounds)
+                self._dialogue.tell(node, MessageType.WELCOME, Welcome(from_[node]).pack())
+            else:
+                self._dialogue.gone.add(node)
+                self._begin_absence(node, rounds)
+        self._provision([node for node in held if node not in self._dialogue.gone])
         return rounds
 
     def rejoin(self, node: int, committed: int) -> None:
         """Take back a node that started again after so many rounds; it continues as if nothing had been.
 
-        Raises RunError: it is silent, was built from something else, or has lost its checkpoint.
+        Raises NodeLostError: it is silent, was built from something else, or has lost its checkpoint.
         """
-        hello = self._dialogue.listen([node], MessageType.HELLO, Hello.parse)[node]
-        self._check_hello(node, hello)
+        hello = self._dialogue.take_back(node, Hello.parse)
+        if hello is None:
+            return
+        try:
+            self._check_hello(node, hello)
+        except NodeLostError as error:
+            self._dialogue.lose(error)
+            return
         rounds = int(self._present_before(committed)[committed, node])
         held = {0, hello.newest_rounds, hello.older_rounds}
         if rounds not in held:
             kept = ", ".join(map(str, sorted(held - {0}))) or "none"
-            raise RunError(
-                f"it started again without its checkpoint of {rounds} rounds; it has: {kept}",
-                f"node {node}, round {committed}",
-                "--resume continues from the newest round that all nodes hold",
-            )
+            what = f"it started again without its checkpoint of {rounds} rounds; it has: {kept}"
+            mend = "--resume continues from the newest round that all nodes hold"
+            self._dialogue.lose(NodeLostError([node], what, f"node {node}, round {committed}", mend))
+            return
         self._dialogue.tell(node, MessageType.WELCOME, Welcome(rounds).pack())
         self._provision([node])
         self._told[node] = None
+        if node not in self._dialogue.gone:
+            self._end_absence(node, committed)
+
+    # --- who is here -------------------------------------------------------------------------------------------------
+
+    @property
+    def gone(self) -> set[int]:
+        """Return the nodes that are lost."""
+        return set(self._dialogue.gone)
+
+    @property
+    def returned(self) -> set[int]:
+        """Return those of them who said HELLO since."""
+        return set(self._dialogue.returned)
+
+    def lose(self, error: NodeLostError) -> None:
+        """Go on without nodes. Raises the error where that is not wanted."""
+        self._dialogue.lose(error)
+
+    def _lost(self, error: NodeLostError) -> None:
+        assert self._on_lost is not None
+        for node in error.nodes:
+            self._begin_absence(node, self._dialogue.round)
+        self._on_lost(error)
+
+    def _begin_absence(self, node: int, first: int) -> None:
+        if not any(absence.node == node and absence.end == FOREVER for absence in self.absences):
+            self.absences.append(Absence(node, first, FOREVER))
+
+    def _end_absence(self, node: int, end: int) -> None:
+        self.absences = [
+            replace(absence, end=end) if absence.node == node and absence.end == FOREVER else absence
+            for absence in self.absences
+        ]
+
+    def _forget_absences_from(self, rounds: int) -> None:
+        """Drop what happened in rounds that are run again."""
+        self.absences = [
+            absence if absence.end <= rounds else replace(absence, end=FOREVER)
+            for absence in self.absences
+            if absence.first < rounds
+        ]
+
+    def _present(self, number: int) -> NDArray[np.bool_]:
+        """Return who takes part in a round, [N]: who should, and is not lost."""
+        here = self._job.plan.present(number)
+        for absence in self.absences:
+            if absence.first <= number < absence.end:
+                here[absence.node] = False
+        return here
 
     def _present_before(self, committed: int) -> NDArray[np.int64]:
         """Return [r, node]: the round in which a node was last present before round r, plus one; 0 for never."""
         last = np.zeros((committed + 1, self._settings.nodes), np.int64)
         for number in range(committed):
-            last[number + 1] = np.where(self._job.plan.present(number), number + 1, last[number])
+            last[number + 1] = np.where(self._present(number), number + 1, last[number])
         return last
 
-    def _common_round(self, held: list[set[int]], committed: int) -> tuple[int, list[int]]:
+    def _common_round(self, held: dict[int, set[int]], committed: int, away: set[int]) -> tuple[int, list[int]]:
         """Find the newest round to continue from, and for each node the round it was last present before it, plus one.
 
-        A node that was away then holds the checkpoint of an earlier round; one that never was present begins at 0.
+        A node that was away then holds the checkpoint of an earlier round; one that never was present begins at 0. The
+        nodes `away`, who were lost, need not hold theirs.
         """
         last = self._present_before(committed)
         for rounds in range(committed, 0, -1):
-            if all(number in own for number, own in zip(last[rounds].tolist(), held, strict=True)):
-                return rounds, last[rounds].tolist()
-        return 0, [0] * len(held)
+            from_: list[int] = last[rounds].tolist()
+            if all(from_[node] in own or node in away for node, own in held.items()):
+                return rounds, from_
+        return 0, [0] * self._settings.nodes
 
     def _check_hello(self, node: int, hello: Hello) -> None:
         expected = (SPEC_VERSION, WIRE_VERSION, int.from_bytes(self._job.image[12:16], "little"))
@@ -131,9 +207,8 @@ class Coordinator:
         names = ("spec version", "wire version", "experiment image (CRC)")
         for name, mine, its in zip(names, expected, found, strict=True):
             if mine != its:
-                raise RunError(
-                    f"{name} {its} instead of {mine}", f"node {node}", "build and start it from this version"
-                )
+                what = f"{name} {its} instead of {mine}"
+                raise NodeLostError([node], what, mend="build and start it from this version")
 
     def _provision(self, nodes: Iterable[int]) -> None:
         """Give nodes their shards: to all at once, to each chunk by chunk."""
@@ -160,18 +235,20 @@ class Coordinator:
 
     def round(self, number: int) -> list[Row]:
         """Run one round; return a row a node. Raises RunError and CoreError, which name the node."""
-        here = self._job.plan.present(number)
-        present = np.nonzero(here)[0].tolist()
+        for node in sorted(self._dialogue.returned):
+            self.rejoin(node, number)
+        present = np.nonzero(self._present(number))[0].tolist()
         lost = np.zeros(self._settings.nodes, np.int64)
-        self._dialogue.round = number
-        self._dialogue.data.clear()
+        self._dialogue.begin_round(number)
         self._tell_peers(number, present)
         self._ask_done(MessageType.ROUND, present, 0)
         if self._settings.policy is PolicyKind.SEGMENTED_GOSSIP:
-            self._deliver(here, lost)
+            self._deliver(self._present(number), lost)
             self._ask_done(MessageType.SYNC, present, 1)
+        here = self._present(number)
         if self._server is not None:
-            self._dialogue.data += self._server.serve(number, self._through(here, lost)[0], present)
+            left = np.nonzero(here)[0].tolist()
+            self._dialogue.data += self._server.serve(number, self._through(here, lost)[0], left)
         self._deliver(here, lost)
         nothing = dict.fromkeys(present, b"")
         reports = self._dialogue.ask(MessageType.COMMIT, nothing, MessageType.METRICS, Metrics.parse)

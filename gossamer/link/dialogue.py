@@ -6,10 +6,11 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from gossamer.errors import CoreError, RunError
+from gossamer.errors import CoreError, NodeLostError, RunError
 from gossamer.spec.constants import (
     COORDINATOR,
     CORE_ERRORS,
@@ -28,6 +29,7 @@ Answer = TypeVar("Answer")
 
 _ROUTE = struct.Struct("<2xBxHHI8xH")  # flags, src, dst, round, payload bytes of a header
 _CONTROL_MESSAGE_BYTES_MAX = 4096  # of what nodes say; the longest is METRICS of LAYERS_MAX layers
+_FLOOD_BYTES_MIN = 1 << 24
 _NAMED = 4  # silent nodes that an error describes
 _MENDS = {CORE_ERRORS["ARENA"][0]: "choose a smaller model, batch, shard or FIFO, or nodes with more memory"}
 _OF_A_ROUND = (MessageType.DONE, MessageType.METRICS)  # a node may say the others in any round
@@ -43,8 +45,8 @@ class Transport(Protocol):
     def receive(self, timeout_s: float) -> Sequence[tuple[int, bytes]]:
         """Return frames that came, each with the node it came from; wait so long for the first.
 
-        Nothing: nothing came, and without a further `send` nothing will. Raises RunError for a node that is gone for
-        good.
+        Nothing: nothing came, and without a further `send` nothing will. Raises NodeLostError, once, for a node that is
+        gone; the others can be heard on. Raises RunError when none can.
         """
         ...
 
@@ -67,6 +69,10 @@ class Dialogue:
 
     `round` is the one whose data frames are taken; `data` are those, in order of arrival. `dropped` counts by reason
     the frames that were none of ours: noise, another run's, an impostor's.
+
+    A node that falls silent, ends, fails, floods or starts again in the middle of a round is lost: with `on_lost` that
+    is told and the node is among `gone`, whom nothing is asked; without, the error is raised. `returned` are those of
+    them who said HELLO since.
     """
 
     def __init__(
@@ -76,7 +82,10 @@ class Dialogue:
         key: bytes,
         patience: Patience,
         clock_s: Callable[[], float] = time.monotonic,
+        on_lost: Callable[[NodeLostError], None] | None = None,
     ) -> None:
+        self.gone: set[int] = set()
+        self.returned: dict[int, bytes] = {}  # by node: its HELLO
         self.key = key if settings.auth else None
         self.round = 0
         self.data: list[bytes] = []
@@ -85,12 +94,17 @@ class Dialogue:
         self._transport = transport
         self._patience = patience
         self._clock_s = clock_s
+        self._on_lost = on_lost
         self._seq = [0] * settings.nodes
+        self._flood_bytes = _flood_bytes(settings)
+        self._data_bytes = [0] * settings.nodes  # of this round
         self._heard: dict[int, str] = {}  # by node: its last control message, in words
         self._reassembler = Reassembler(settings.nodes, _CONTROL_MESSAGE_BYTES_MAX)
 
     def tell(self, node: int, type_: MessageType, payload: bytes = b"") -> None:
         """Send a message that has no answer."""
+        if node in self.gone:
+            return
         for _ in range(self._patience.tries):
             self._send(node, type_, payload)
 
@@ -102,18 +116,19 @@ class Dialogue:
         parse: Callable[[bytes], Answer],
         fits: Callable[[int, Answer], bool] = lambda node, answer: True,
     ) -> dict[int, Answer]:
-        """Put a question, its payload by node, and return each node's answer.
+        """Put a question, its payload by node, and return each node's answer; a lost node has none.
 
-        An answer for which `fits` is false is late (to a question put twice) and passed over. Raises RunError: naming
-        the nodes that stay silent, or what a node could not do.
+        An answer for which `fits` is false is late (to a question put twice) and passed over. Raises NodeLostError:
+        naming the nodes that stay silent, or what a node could not do.
         """
 
         def put(nodes: Sequence[int]) -> None:
             for node in nodes:
                 self._send(node, type_, payloads[node])
 
-        put(list(payloads))
-        return self._await(list(payloads), answer, parse, fits, put)
+        nodes = [node for node in payloads if node not in self.gone]
+        put(nodes)
+        return self._await(nodes, answer, parse, fits, put)
 
     def listen(self, nodes: Sequence[int], answer: MessageType, parse: Callable[[bytes], Answer]) -> dict[int, Answer]:
         """Wait for a message that nodes send unasked."""
@@ -122,6 +137,32 @@ class Dialogue:
     def deliver(self, node: int, frames: Sequence[bytes]) -> None:
         """Hand data frames to a node, as they came."""
         self._transport.send(node, frames)
+
+    def begin_round(self, number: int) -> None:
+        """Take this round's data frames from now on."""
+        self.round = number
+        self.data.clear()
+        self._data_bytes = [0] * len(self._data_bytes)
+
+    def take_back(self, node: int, parse: Callable[[bytes], Answer]) -> Answer | None:
+        """Speak again with a node that starts anew; return its HELLO, or None if it stays silent."""
+        self.gone.discard(node)
+        message = self.returned.pop(node, None)
+        if message is not None:
+            with suppress(MalformedError):
+                return parse(message)
+        return self.listen([node], MessageType.HELLO, parse).get(node)
+
+    def lose(self, error: NodeLostError) -> None:
+        """Go on without nodes. Raises the error if nobody wants to, RunError if none is left."""
+        if self._on_lost is None:
+            raise error
+        new = [node for node in error.nodes if node not in self.gone]
+        self.gone.update(new)
+        if new:
+            self._on_lost(error)
+        if len(self.gone) == self._settings.nodes:
+            raise RunError("no node is left", f"round {self.round}", f"the last one lost was {error}") from error
 
     def _send(self, node: int, type_: MessageType, payload: bytes) -> None:
         settings = self._settings
@@ -141,13 +182,22 @@ class Dialogue:
     ) -> dict[int, Answer]:
         waiting = set(nodes)
         answers: dict[int, Answer] = {}
+        in_round = answer in _OF_A_ROUND
         tries, deadline_s = 1, self._clock_s() + self._patience.timeout_s
         while waiting:
             # The clock is asked, too: noise can keep a line busy for ever.
             left_s = deadline_s - self._clock_s()
-            came = self._transport.receive(left_s) if left_s > 0 else ()
+            try:
+                came = self._transport.receive(left_s) if left_s > 0 else ()
+            except NodeLostError as error:
+                self.lose(error)
+                waiting -= self.gone
+                continue
             for node, frame, message in self._control(came):
-                late = answer in _OF_A_ROUND and frame.round != self.round
+                if in_round and frame.type == MessageType.HELLO and self._on_lost is not None:
+                    self.returned[node] = message
+                    self.lose(NodeLostError([node], "it started again", f"node {node}, round {self.round}"))
+                late = in_round and frame.round != self.round
                 if frame.type != answer or late or node not in waiting:
                     continue
                 try:
@@ -159,9 +209,11 @@ class Dialogue:
                     answers[node] = parsed
                     waiting.discard(node)
                     deadline_s = self._clock_s() + self._patience.timeout_s
+            waiting -= self.gone
             if waiting and not came:
                 if tries >= self._patience.tries:
-                    raise self._silence(answer, sorted(waiting))
+                    self.lose(self._silence(answer, sorted(waiting)))
+                    break
                 tries, deadline_s = tries + 1, self._clock_s() + self._patience.timeout_s
                 put(sorted(waiting))
         return answers
@@ -187,8 +239,12 @@ class Dialogue:
             if message is None:
                 continue
             self._heard[node] = f"{_name(frame.type)} of round {frame.round}"
+            if node in self.gone:
+                if frame.type == MessageType.HELLO:
+                    self.returned[node] = message
+                continue
             if frame.type == MessageType.ERROR:
-                self._raise(node, frame.round, message)
+                self._fail(node, frame.round, message)
             yield node, frame, message
 
     def _put_aside(self, node: int, data: bytes) -> None:
@@ -200,30 +256,45 @@ class Dialogue:
             self.dropped["peer"] += 1
         elif round_ != self.round:
             self.dropped["stale"] += 1
-        else:
+        elif node not in self.gone:
+            self._data_bytes[node] += len(data)
+            if self._data_bytes[node] > self._flood_bytes:
+                what = f"it floods its line: more than {self._flood_bytes:,} bytes of data in a round"
+                self.lose(NodeLostError([node], what, f"node {node}, round {self.round}"))
+                return
             self.data.append(data)
 
-    def _raise(self, node: int, round_: int, message: bytes) -> None:
+    def _fail(self, node: int, round_: int, message: bytes) -> None:
         try:
             failure = Failure.parse(message)
         except MalformedError:
             self.dropped["malformed"] += 1
             return
         mend = _MENDS.get(failure.code, "--resume continues from the last committed round")
-        raise CoreError(failure.code, f"node {node}, round {round_}", mend, failure.text)
+        error = CoreError(failure.code, f"node {node}, round {round_}", mend, failure.text)
+        if self._on_lost is None:
+            raise error
+        self.lose(NodeLostError([node], error.what, error.where, error.mend))
 
-    def _silence(self, answer: MessageType, silent: Sequence[int]) -> RunError:
+    def _silence(self, answer: MessageType, silent: Sequence[int]) -> NodeLostError:
         patience = self._patience
         waited = f"{patience.timeout_s:g} s" + (f", asked {patience.tries} times" if patience.tries > 1 else "")
         last = "; ".join(f"node {node}: {self._heard.get(node, 'nothing, ever')}" for node in silent[:_NAMED])
         noise = ", ".join(f"{count} {reason}" for reason, count in sorted(self.dropped.items()))
-        return RunError(
+        return NodeLostError(
+            silent,
             f"no {answer.name} within {waited}; {len(silent)} of {self._settings.nodes} nodes are silent; last heard "
             f"of {last}" + ("; ..." if len(silent) > _NAMED else "") + f"; frames dropped: {noise or 'none'}",
             f"node {', '.join(map(str, silent[:_NAMED]))}, round {self.round}",
             "see what the nodes say themselves (a HELLO heard last: it started again; dropped by tag: it has another "
             "run key); --resume continues from the last committed round",
         )
+
+
+def _flood_bytes(settings: Settings) -> int:
+    """Return more data than any policy lets a node send in a round, or a few mebibytes: above is a flood."""
+    messages = settings.nodes * max(settings.segments, settings.sends, settings.pulls, 1)
+    return max(_FLOOD_BYTES_MIN, 8 * messages * 4 * settings.model.parameters)
 
 
 def _name(type_: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import twin_emu.process
 from gossamer.cli import main
 from gossamer.errors import CoreError, RunError
 from gossamer.job import Job
@@ -40,11 +41,16 @@ def pids(place: EmuPlace) -> list[int]:
     return [line.body.pid for line in place.lines]
 
 
-def runs(pid: int) -> bool:
+def state(pid: int) -> str:
+    """Return the letter of a process's state; Z also if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
-        return False
+        return "Z"
+
+
+def runs(pid: int) -> bool:
+    return state(pid) != "Z"
 
 
 @contextmanager
@@ -140,8 +146,11 @@ def test_a_node_without_power_for_a_moment_changes_nothing(tmp_path: Path) -> No
     assert first_difference(expected, rows) is None
 
 
+STRICT = {"emu": {"on_loss": "stop"}}
+
+
 def test_a_killed_node_is_named_with_its_end(tmp_path: Path) -> None:
-    with pytest.raises(RunError) as caught, started(small_job(tmp_path), tmp_path) as place:
+    with pytest.raises(RunError) as caught, started(small_job(tmp_path, **STRICT), tmp_path) as place:
         place.round(0)
         os.kill(pids(place)[2], signal.SIGKILL)
         place.round(1)
@@ -186,11 +195,74 @@ def test_a_flood_fills_no_disk(tmp_path: Path) -> None:
 def test_a_silent_node_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_place, "STOP_TIMEOUT_S", 0.3)
     with pytest.raises(RunError, match="no DONE within 1 s; 1 of 4 nodes are silent") as caught:
-        with EmuPlace(small_job(tmp_path), tmp_path, Patience(timeout_s=1.0)) as place:
+        with EmuPlace(small_job(tmp_path, **STRICT), tmp_path, Patience(timeout_s=1.0)) as place:
             place.start(0)
             os.kill(pids(place)[3], signal.SIGSTOP)
             place.round(0)
     assert caught.value.where == "node 3, round 0"
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+def test_faults_happen_to_the_nodes_and_change_what_they_change_in_the_simulation(tmp_path: Path) -> None:
+    events = [
+        {"at": "round 1", "do": "kill", "nodes": [0]},
+        {"at": "round 1", "do": "pause", "nodes": [1]},
+        {"at": "round 2", "do": "partition", "nodes": [3]},
+        {"at": "round 3", "do": "restart", "nodes": [0, 2]},
+        {"at": "round 3", "do": "resume", "nodes": [1]},
+        {"at": "round 3", "do": "corrupt_link", "nodes": [2], "rate": 0.5},
+    ]
+    job = prepare(
+        short("gist", 8, faults={"event": events}, link={"duplication": 0.2})
+        | {"experiment": {"name": "faults", "seed": 3, "nodes": 4, "rounds": 4}},
+        tmp_path,
+    )
+    expected = run(job, "numpy", tmp_path)
+    told: list[tuple[str, object]] = []
+    with EmuPlace(job, tmp_path, tell=lambda kind, **more: told.append((kind, more.get("do")))) as place:
+        place.start(0)
+        before = pids(place)
+        rows = all_rounds(place, 0, 1)
+        rows += [place.round(1)]
+        assert len(place.lines) == 3 and state(before[1]) == "T" and not runs(before[0])
+        rows += [place.round(2)]
+        place.save()  # the flash of nodes without power, too
+        rows += [place.round(3)]
+        after = pids(place)
+        assert after[1] == before[1] and after[3] == before[3] and state(before[1]) != "T"
+        assert after[0] != before[0] and after[2] != before[2]
+    assert not any(map(runs, before + after))
+    assert first_difference(expected, rows) is None
+    assert sum(row["dropped_tag"] for row in rows[3]) > 0 < sum(row["dropped_replay"] for row in rows[0])
+    assert told == [("fault", event["do"]) for event in events]
+    with EmuPlace(job, tmp_path) as place:  # continued while node 0 is away
+        assert place.start(3) == 3
+        assert len(place.lines) == 3
+        assert first_difference(expected[3:], [place.round(3)]) is None
+
+
+def test_the_others_go_on_without_a_killed_and_a_silent_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twin_emu.process, "LAST_WORDS_S", 0.3)
+    told: list[tuple[str, object]] = []
+    job = small_job(tmp_path, emu={"patience_s": 5.0})
+    with EmuPlace(job, tmp_path, tell=lambda kind, **more: told.append((kind, more["nodes"]))) as place:
+        place.start(0)
+        place.round(0)
+        left = pids(place)
+        os.kill(left[2], signal.SIGKILL)
+        os.kill(left[0], signal.SIGSTOP)
+        rows = place.round(1)
+        assert [row["present"] for row in rows] == [False, True, False, True]
+        assert sorted(told) == [("lost", [0]), ("lost", [2])]
+        assert place.lost == [0, 2] == place.facts["lost"]
+        place.save()
+        assert all(row["present"] for row in place.round(2)[1::2])
+    assert not any(map(runs, left))
+    with EmuPlace(job, tmp_path) as place:
+        assert place.start(2) == 2
+        assert [row["present"] for row in place.round(2)] == [False, True, False, True]
 
 
 def with_zeros(image: Image, symbol: str, folder: Path) -> Image:
@@ -207,7 +279,7 @@ def with_zeros(image: Image, symbol: str, folder: Path) -> Image:
 
 
 def test_a_fault_is_told_with_its_place(tmp_path: Path) -> None:
-    place = EmuPlace(small_job(tmp_path), tmp_path)
+    place = EmuPlace(small_job(tmp_path, **STRICT), tmp_path)
     sound = place._firmware
     place._firmware = with_zeros(sound, "gs_merge_commit", tmp_path)
     with pytest.raises(CoreError) as caught, place:
@@ -220,7 +292,7 @@ def test_a_fault_is_told_with_its_place(tmp_path: Path) -> None:
 
 
 def test_an_experiment_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
-    job = small_job(tmp_path, model={"layers": [64, 300, 10]})
+    job = small_job(tmp_path, model={"layers": [64, 300, 10]}, **STRICT)
     with pytest.raises(CoreError, match=r"ARENA \(-1\): .*: bytes missing: \d+") as caught:
         with EmuPlace(job, tmp_path) as place:
             place.start(0)
