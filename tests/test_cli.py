@@ -121,8 +121,8 @@ def test_every_problem_of_an_experiment_is_a_line(places: Places, capsys: pytest
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "error: --set train.lr=x: train.lr: is 'x'; allowed a number",
-        "error: --set link.los=1: link.los: unknown key; allowed loss, mtu_bytes, auth, reassembly, bandwidth_kbps; "
-        "did you mean 'loss'?",
+        "error: --set link.los=1: link.los: unknown key; allowed loss, corruption, duplication, overtaking, delay_ms, "
+        "jitter_ms, mtu_bytes, auth, reassembly, bandwidth_kbps; did you mean 'loss'?",
     ]
     assert not Path("runs").exists()
 

@@ -214,11 +214,9 @@ def test_faults_happen_to_the_nodes_and_change_what_they_change_in_the_simulatio
         {"at": "round 3", "do": "resume", "nodes": [1]},
         {"at": "round 3", "do": "corrupt_link", "nodes": [2], "rate": 0.5},
     ]
-    job = prepare(
-        short("gist", 8, faults={"event": events}, link={"duplication": 0.2})
-        | {"experiment": {"name": "faults", "seed": 3, "nodes": 4, "rounds": 4}},
-        tmp_path,
-    )
+    head = {"name": "faults", "seed": 3, "nodes": 4, "rounds": 4}
+    tables = short("gist", 8, faults={"event": events}, link={"duplication": 0.2}, experiment=head)
+    job = prepare(tables, tmp_path)
     expected = run(job, "numpy", tmp_path)
     told: list[tuple[str, object]] = []
     with EmuPlace(job, tmp_path, tell=lambda kind, **more: told.append((kind, more.get("do")))) as place:
