@@ -183,35 +183,43 @@ GS_INLINE int32_t unpack(int8_t byte, int32_t place, int32_t bits)
     return (int32_t)((uint32_t)byte << (32 - bits * (place + 1))) >> (32 - bits);
 }
 
-/* Add the products of one place of byte j. */
-GS_INLINE void add_place(gs_sums_t *sums, const int8_t *packed, const int8_t *const *in, const shape_t of, int32_t j,
-                         int32_t place)
-{
-    GS_UNROLL for (int32_t r = 0; r < of.rows; ++r)
-    {
-        const int32_t w = unpack(packed[r], place, of.bits);
-        GS_UNROLL for (int32_t c = 0; c < of.columns; ++c)
-        {
-            sums[c * of.rows + r] += w * in[c][place * GROUP + j];
-        }
-    }
-}
-
+/* The sums have names of their own: compilers keep those in registers, but not always an array. */
 GS_INLINE void add_group(gs_sums_t *sums, const int8_t *weights, int32_t row_bytes, const int8_t *const *in,
                          const shape_t of, int32_t bytes)
 {
-    for (int32_t j = 0; j < bytes; ++j) {
-        int8_t packed[ROWS];
-        GS_UNROLL for (int32_t r = 0; r < of.rows; ++r)
-        {
-            packed[r] = weights[r * row_bytes + j];
-        }
+    const bool pair = of.rows == 2;
+    const bool two = of.columns == 2;
+    const int8_t *end = weights + bytes;
+    const int8_t *x = in[0];
+    const int8_t *y = in[two];
+    int32_t row0_x = sums[0];
+    int32_t row1_x = pair ? sums[1] : 0;
+    int32_t row0_y = two ? sums[of.rows] : 0;
+    int32_t row1_y = two && pair ? sums[of.rows + 1] : 0;
+    for (; weights < end; ++weights, ++x, ++y) {
+        const int8_t packed0 = weights[0];
+        const int8_t packed1 = weights[pair ? row_bytes : 0];
         GS_UNROLL for (int32_t place = 0; place < PLACES_MAX; ++place)
         {
             if (place < 8 / of.bits) {
-                add_place(sums, packed, in, of, j, place);
+                const int32_t w0 = unpack(packed0, place, of.bits);
+                const int32_t w1 = unpack(packed1, place, of.bits);
+                row0_x += w0 * x[place * GROUP];
+                row1_x += pair ? w1 * x[place * GROUP] : 0;
+                row0_y += two ? w0 * y[place * GROUP] : 0;
+                row1_y += two && pair ? w1 * y[place * GROUP] : 0;
             }
         }
+    }
+    sums[0] = row0_x;
+    if (pair) {
+        sums[1] = row1_x;
+    }
+    if (two) {
+        sums[of.rows] = row0_y;
+    }
+    if (two && pair) {
+        sums[of.rows + 1] = row1_y;
     }
 }
 
